@@ -43,8 +43,8 @@ impl<'a> Attached<'a> {
         })
     }
 
-    /// Attaches a pod. If its gateway's address is not on the node, it is added behind the uplink,
-    /// in the place of a network's router.
+    /// Attaches a pod. If the plugins did not put the gateway's address on the node, adds it behind
+    /// the uplink, where a router of the network would have it.
     pub(crate) fn add(&mut self, conflist: Conflist) -> Result<()> {
         let slot = self.pods.len();
         let pod = self.node.add_pod(&format!("pod{slot}"))?;
@@ -137,7 +137,7 @@ impl AttachedPod {
 /// Namespace behind a node's uplink, with the node as its default gateway.
 struct Outside {
     pod: Pod,
-    /// Far end of the uplink.
+    /// Index of the uplink's far end.
     link: u32,
 }
 
@@ -166,7 +166,8 @@ impl Outside {
         Ok(Outside { pod, link })
     }
 
-    /// Adds the address of a gateway that is not on the node, in the place of a network's router.
+    /// Adds the address of a gateway that is not on the node, where a router of the network would
+    /// have it.
     fn serve(&mut self, node: &Node, gateway: IpNet) -> Result<()> {
         if has(node, gateway.addr())?
             || self

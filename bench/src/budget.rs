@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Budget {
     pub(crate) what: String,
-    /// Infinite if a figure that has to be small could not be measured.
+    /// Measured value. Infinite if it has an upper bound and could not be measured.
     pub(crate) figure: f64,
     pub(crate) bound: Bound,
 }

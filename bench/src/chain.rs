@@ -1,4 +1,4 @@
-//! Calls of a list's plugins in the manner of libcni.
+//! Calls the plugins of a conflist in the same way as libcni.
 
 use crate::call::Call;
 use crate::conflist::Conflist;
@@ -19,7 +19,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Returns the timing of work that belongs entirely to the plugin.
+    /// Returns the timing of work from `start` to `end`, all of which counts as the plugins' time.
     pub(crate) fn whole(start: Instant, end: Instant) -> Self {
         Timing {
             start,

@@ -1,4 +1,4 @@
-//! Command line of the bench.
+//! Command line of `braid-bench`.
 
 use crate::options::Common;
 use crate::{hostport, pods, shaping};

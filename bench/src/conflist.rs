@@ -12,7 +12,7 @@ pub(crate) struct Conflist {
     plugins: Vec<Map<String, Value>>,
 }
 
-/// Folder of the leases of a conflist's host-local, and its configuration.
+/// Lease folder and configuration of the `host-local` IPAM in a conflist.
 #[derive(Debug, PartialEq)]
 pub(crate) struct HostLocal<'a> {
     /// `<dataDir>/<network>`.
@@ -67,7 +67,8 @@ impl Conflist {
         self.plugins.iter().map(plugin_type)
     }
 
-    /// Returns the input of plugin `at`: its own object with name, version and the result so far.
+    /// Returns the standard input of the plugin with index `at`: its object in the list, with name,
+    /// version and the result of the previous plugin.
     ///
     /// `capabilities` is kept, and `runtimeConfig` is passed on as written in the file.
     pub(crate) fn stdin(&self, at: usize, prev_result: Option<&Value>) -> Vec<u8> {
@@ -104,7 +105,7 @@ impl Conflist {
         list
     }
 
-    /// True if DEL gets the result of ADD, which is so since version 0.4.0.
+    /// True if DEL gets the result of ADD, as required since CNI version 0.4.0.
     pub(crate) fn del_has_prev_result(&self) -> bool {
         let mut numbers = self
             .version
@@ -114,12 +115,12 @@ impl Conflist {
         (major, minor) >= (0, 4)
     }
 
-    /// True if a plugin requests addresses, at any depth.
+    /// True if a plugin of the list, or a delegate of one, requests addresses.
     pub(crate) fn wants_address(&self) -> bool {
         self.ipam(|ipam_type| !ipam_type.is_empty()).is_some()
     }
 
-    /// Returns the first host-local of the list, at any depth.
+    /// Returns the first `host-local` IPAM of the list, also if it belongs to a delegate.
     pub(crate) fn host_local(&self) -> Option<HostLocal<'_>> {
         let (network, ipam) = self.ipam(|ipam_type| ipam_type == "host-local")?;
         let data = ipam
@@ -154,7 +155,8 @@ fn plugin_type(plugin: &Map<String, Value>) -> &str {
         .unwrap_or_default()
 }
 
-/// Returns an `ipam` object of a wanted type in `object` or below, with the name of its network.
+/// Searches `object` and the objects inside it for an `ipam` object with a type that `wanted`
+/// accepts. Returns the name of the network, and the object.
 fn find_ipam<'a>(
     object: &'a Map<String, Value>,
     network: &'a str,

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio, id};
 
-/// Process of the program, which ends with this value and with the bench.
+/// Process of the program. It is killed when this value is dropped, or when the bench ends.
 pub(crate) struct Daemon(Child);
 
 impl Daemon {
@@ -38,7 +38,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // An error means that it has already ended.
+        // An error means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

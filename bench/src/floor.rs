@@ -1,4 +1,4 @@
-//! Floor of the kernel: the cost of one veth attachment that consists of the kernel's work alone.
+//! The floor: the time that the kernel alone takes for a veth attachment, without any plugin.
 
 use crate::chain::Timing;
 use crate::netlink::{self, Socket};
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-/// Name of the kernel's row.
+/// Name of the floor's row in reports.
 pub(crate) const FLOOR: &str = "floor";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
@@ -27,8 +27,8 @@ impl Floor {
         Ok(Floor { bridge })
     }
 
-    /// Creates a veth into the pod with master, both ends up, an address and the default route: two
-    /// sends.
+    /// Attaches a pod with two netlink sends. Creates a veth with the bridge as master, sets both
+    /// ends up, and adds an address and the default route.
     pub(crate) fn add(&self, slot: usize, pod: &mut Pod, ifname: &str) -> Result<Timing> {
         let mut node = Socket::open()?;
         let address = Ipv4Addr::from_bits(GATEWAY.to_bits() + 1 + u32::try_from(slot)?);
@@ -50,7 +50,7 @@ impl Floor {
         Ok(Timing::whole(start, Instant::now()))
     }
 
-    /// Deletes the host's end with one `RTM_DELLINK`.
+    /// Detaches a pod: deletes the host end of its veth with one `RTM_DELLINK`.
     pub(crate) fn del(slot: usize) -> Result<Timing> {
         let mut node = Socket::open()?;
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! Attachment latency of CNI plugins, side by side, and beside the floor of the kernel alone.
+//! Attachment latency of CNI plugins, compared with each other and with a floor: the time of the
+//! kernel alone.
 //!
 //! ```text
 //!  cli ─► run: each setting (conflist, leases and ports held, concurrency), contenders in turns

@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 /// Flags of a request that must create an object.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// A message and its flags besides REQUEST and ACK.
+/// A message and its flags. `NLM_F_REQUEST` and `NLM_F_ACK` are added to each.
 pub(crate) type Request = (Message, u16);
 
 /// A socket in the network namespace of the thread that opened it.
@@ -41,8 +41,8 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends all requests in one message and waits for each answer. Returns the kernel's messages
-    /// other than acks.
+    /// Sends all requests in one system call, and waits for the answer to each. Returns the
+    /// kernel's messages except acks.
     pub(crate) fn run<const N: usize>(
         &mut self,
         requests: [Request; N],
@@ -118,7 +118,8 @@ impl Socket {
     }
 }
 
-/// Creates a veth pair that is up. The echo carries the indexes of both ends.
+/// Returns a request that creates a veth pair and sets the end `name` up. The kernel's echo has the
+/// indexes of both ends.
 ///
 /// Each end has one queue: the kernel's default is one per CPU, which costs time and gains nothing
 /// without XDP.
@@ -145,7 +146,8 @@ pub(crate) fn add_veth(
     (Message::NewLink(near), NEW | NLM_F_ECHO)
 }
 
-/// Creates a bridge that is up. The echo carries its index.
+/// Returns a request that creates a bridge and sets it up. The kernel's echo has the index of the
+/// bridge.
 pub(crate) fn add_bridge(name: &str) -> Request {
     let mut link = up(named(name));
     link.attributes
@@ -155,7 +157,8 @@ pub(crate) fn add_bridge(name: &str) -> Request {
     (Message::NewLink(link), NEW | NLM_F_ECHO)
 }
 
-/// Returns the index of the link in an echo, and of its peer (0 if there is none).
+/// Returns the index of the created link from the kernel's echo, and the index of its peer (0 if
+/// there is none).
 pub(crate) fn made(echoes: &[Message]) -> io::Result<(u32, u32)> {
     let link = echoes.iter().find_map(|message| {
         if let Message::NewLink(link) = message {
@@ -185,7 +188,7 @@ pub(crate) fn set_up(index: u32) -> Request {
     (Message::NewLink(link), 0)
 }
 
-/// Moves the link into another namespace, where it is down.
+/// Returns a request that moves the link into another network namespace, where it is down.
 pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -194,7 +197,8 @@ pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     (Message::SetLink(link), 0)
 }
 
-/// Adds an address that is usable immediately: IPv6 without duplicate address detection.
+/// Returns a request that adds an address. It is usable immediately, because IPv6 skips duplicate
+/// address detection.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = if address.is_ipv4() {

@@ -1,4 +1,4 @@
-//! Node and pods of a directory of plugins, all of them namespaces that end with the bench.
+//! A node for a directory of plugins, and its pods. They are namespaces that end with the bench.
 
 use crate::netlink::{self, Socket};
 use anyhow::{Context, Result, anyhow};
@@ -9,17 +9,17 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Folders of the plugins' state, empty in a new node. `/run` comes first, because the others'
-/// overlays are stored in it.
+/// Folders of the plugins' state, empty in a new node. `/run` comes first, because the overlays for
+/// the other folders are stored in it.
 const STATE: [&str; 3] = ["/run", "/var/lib/cni", "/var/lib/braid"];
 
 /// Uplink of the node, and parent of macvlan, ipvlan and vlan.
 const UPLINK: &str = "eth0";
 /// Link that host-device moves, and its other end.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
-/// Link to the namespace of the bench, which is the API server's.
+/// Link from the node to the network namespace in which the bench and the API server run.
 const LAN: &str = "lan";
-/// Other end of the uplink.
+/// Name of the uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should use for pods.
 pub(crate) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) network: File,
 }
 
-/// Network namespace of a pod, bound to a path that exists only in its node.
+/// Network namespace of a pod, mounted at a path that exists only on its node.
 pub(crate) struct Pod {
     pub(crate) path: PathBuf,
     pub(crate) netns: File,
@@ -87,8 +87,8 @@ impl Node {
         })
     }
 
-    /// Links the node to the calling thread's namespace: 10.99.`number`.1/24 there,
-    /// 10.99.`number`.2/16 on the node.
+    /// Connects the node to the calling thread's network namespace with a veth. The address is
+    /// 10.99.`number`.1/24 in this namespace, and 10.99.`number`.2/16 on the node.
     pub(crate) fn link_here(&self, number: u8) -> Result<()> {
         let mut here = Socket::open()?;
         let veth = netlink::add_veth(

@@ -40,7 +40,8 @@ pub(crate) struct Named<T = PathBuf> {
     pub(crate) value: T,
 }
 
-/// The conflist of all directories, and the lists of directories with a separate one.
+/// Conflists for one network: the common file, and the files of directories that have a separate
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Network {
     common: PathBuf,
@@ -77,7 +78,7 @@ impl Common {
         self.check_names(own.chain(&self.baseline))
     }
 
-    /// Refuses a name that is not a directory's.
+    /// Fails if a name does not belong to one of the directories.
     pub(crate) fn check_names<'a>(
         &self,
         mut names: impl Iterator<Item = &'a String>,
@@ -98,7 +99,7 @@ impl Common {
             .collect()
     }
 
-    /// Returns all directories, for one network.
+    /// Returns all plugin directories, each with its conflist for one network.
     pub(crate) fn contenders<'a>(&'a self, network: &Network) -> Result<Vec<Contender<'a>>> {
         let contender = |Named { name, value: path }: &'a Named| {
             let dir = path
@@ -114,7 +115,7 @@ impl Common {
     }
 }
 
-/// Returns the word of a value on the command line.
+/// Returns the name that a value has on the command line.
 pub(crate) fn word(value: &impl ValueEnum) -> String {
     value
         .to_possible_value()

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// First port of the host.
+/// First host port that is forwarded.
 pub(crate) const FIRST: u16 = 10_000;
 /// Port in the pods.
 pub(crate) const CONTAINER_PORT: u16 = 80;
@@ -21,7 +21,8 @@ pub(crate) fn chunks(ports: Range<u16>) -> impl Iterator<Item = Range<u16>> {
         .map(move |start| start..end.min(start + EACH))
 }
 
-/// Returns the list for a pod with these ports.
+/// Returns the conflist for a pod with these port mappings. Fails if no plugin supports port
+/// mappings.
 pub(crate) fn lead(conflist: &Conflist, mappings: Vec<Value>) -> Result<Conflist> {
     if !conflist.declares(CAPABILITY) {
         bail!("no plugin of the list has the capability \"{CAPABILITY}\"");

@@ -1,4 +1,4 @@
-//! Files of the kernel.
+//! Reading of files in `/proc`.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,4 @@
-//! Figures of all contenders, compared with each other, as a table and as JSON.
+//! Figures of all plugin directories, compared with each other, as a table and as JSON.
 
 use crate::floor::FLOOR;
 use crate::options::Common;
@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Characters of a failure's reason shown in the table.
+/// Maximum number of characters of a failure's reason in the table.
 const REASON: usize = 80;
 
 /// All rows of a run.
@@ -19,8 +19,8 @@ pub(crate) struct Report {
     /// Other conditions of the run.
     #[serde(flatten, serialize_with = "named")]
     pub(crate) conditions: Vec<(&'static str, String)>,
-    /// Names of the plugins to compare with. For each figure the one with the highest median
-    /// counts.
+    /// Names of the plugin directories to compare with. For each figure, the baseline with the
+    /// highest median counts.
     pub(crate) baselines: Vec<String>,
     /// True if a ratio is the median of the ratios of all rounds, because other work on the machine
     /// affects both rows of a round.
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Figures of one contender in one setting.
+/// Figures of one plugin directory in one setting.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     /// Names and values of the setting, which are the first columns of the table.
@@ -66,18 +66,18 @@ pub(crate) enum Cell {
     Ratio(Beside),
 }
 
-/// Another row that a row is compared with.
+/// Row that another row is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// The best baseline in the same setting.
     Baseline,
-    /// The floor, in the same setting if it has one there.
+    /// The floor in the same setting, or else the first floor.
     Floor,
     /// First row of the same plugins.
     First,
 }
 
-/// Origin of the figures.
+/// Machine on which the figures were measured.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Machine {
     /// The kernel's release.
@@ -89,7 +89,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns this machine, with a warning if other work would affect the figures.
+    /// Describes this machine. Prints a warning if other work on it would affect the figures.
     pub(crate) fn observe() -> Result<Self> {
         let text = crate::read::read("/proc/loadavg")?;
         let load = text.split(' ').next().unwrap_or_default().parse();
@@ -169,7 +169,7 @@ impl Row {
         self.spread(figure).map(|spread| spread.p50)
     }
 
-    /// Returns one value of the setting.
+    /// Returns the value of the setting with this name.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.setting
             .iter()

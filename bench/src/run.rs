@@ -1,4 +1,4 @@
-//! Attachment latency: every setting, measured with the contenders in turns.
+//! Attachment latency. In every setting, the plugin directories are measured in turns.
 
 use crate::cli::Cli;
 use crate::floor::FLOOR;
@@ -22,7 +22,7 @@ struct Setting {
     concurrency: usize,
 }
 
-/// Measures all settings of the command line and reports them.
+/// Measures all settings of the command line, and reports the figures.
 pub(crate) fn run(cli: &Cli) -> Result<()> {
     cli.check()?;
     let machine = Machine::observe()?;
@@ -99,7 +99,7 @@ fn rows(cli: &Cli) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the rows of all ADDs, then those of all DELs.
+/// Measures one setting. Returns the rows of all ADDs, then the rows of all DELs.
 fn measure(
     cli: &Cli,
     setting: &Setting,
@@ -201,8 +201,9 @@ fn settings(cli: &Cli) -> Vec<Setting> {
     settings
 }
 
-/// Returns the order of the contenders in a round. Over the rounds each takes each place and
-/// follows each other one equally often, so the kernel's deferred work of a call affects all alike.
+/// Returns the order of the contenders in a round. Over all rounds, each contender has each
+/// position and follows each other contender equally often. So work that the kernel defers after a
+/// call affects all contenders alike.
 pub(crate) fn order(round: usize, contenders: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..contenders).collect();
     order.rotate_left(round / 2 % contenders.max(1));

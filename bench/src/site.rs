@@ -1,4 +1,4 @@
-//! A contender in one setting: its node, its pods, and a burst of ADDs and DELs on them.
+//! A plugin directory in one setting: its node, its pods, and bursts of ADD and DEL for them.
 
 use crate::call::{Call, IFNAME};
 use crate::chain::{self, Timing};
@@ -19,13 +19,13 @@ use std::time::Duration;
 /// Leases and ports held by other containers on a node before the run.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
-    /// Addresses.
+    /// Number of leased addresses.
     pub(crate) leases: usize,
-    /// Ports of the host.
+    /// Number of forwarded host ports.
     pub(crate) ports: u16,
 }
 
-/// Plugins of a directory and their list.
+/// A directory of plugins, with the conflist and the arguments for their calls.
 #[derive(Clone, Copy)]
 pub(crate) struct Plugins<'a> {
     pub(crate) conflist: &'a Conflist,
@@ -36,7 +36,7 @@ pub(crate) struct Plugins<'a> {
 
 /// Method of attaching pods.
 pub(crate) enum Driver<'a> {
-    /// Netlink alone.
+    /// Netlink requests, without any plugin.
     Floor(Floor),
     Plugins(Plugins<'a>),
 }
@@ -53,7 +53,7 @@ pub(crate) struct Site<'a> {
     rounds: u128,
 }
 
-/// Concurrent calls.
+/// Times of concurrent calls of one verb.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     pub(crate) took: Vec<Duration>,
@@ -116,7 +116,7 @@ impl<'a> Site<'a> {
         self.ifnames.extend(ifnames.into_iter().map(str::to_owned));
     }
 
-    /// Uses another list for the following calls.
+    /// Uses another conflist for the following calls.
     pub(crate) fn call_by(&mut self, list: &'a Conflist) {
         if let Driver::Plugins(Plugins { conflist, .. }) = &mut self.driver {
             *conflist = list;
@@ -124,7 +124,7 @@ impl<'a> Site<'a> {
     }
 
     /// Attaches this number of additional pods, which stay as long as the node. They have no host
-    /// ports, which belong to the measured pods.
+    /// ports, because the ports belong to the measured pods.
     pub(crate) fn settle(&self, beside: usize) -> Result<()> {
         let without_ports = self.driver.without_ports();
         let driver = match (&self.driver, &without_ports) {
@@ -204,7 +204,8 @@ fn flanneld() -> Result<()> {
 }
 
 impl Driver<'_> {
-    /// Returns the list for a pod without ports, if the list supports ports.
+    /// Returns the conflist for a pod without host ports; `None` if the conflist does not support
+    /// host ports.
     fn without_ports(&self) -> Option<Conflist> {
         match self {
             Driver::Floor(_) => None,
@@ -293,7 +294,7 @@ impl Burst {
     }
 }
 
-/// Forwards ports of the node to pods that stay as long as the node.
+/// Attaches pods with `count` host ports in total. The pods stay as long as the node.
 fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> {
     let end = ports::FIRST.checked_add(count).context("too many ports")?;
     for (slot, range) in ports::chunks(ports::FIRST..end).enumerate() {
@@ -313,7 +314,8 @@ fn lead(node: &Node, conflist: &Conflist, dir: &Path, count: u16) -> Result<()> 
     Ok(())
 }
 
-/// Creates a node with empty leases of the conflist, on which the plugins in `dir` are visible.
+/// Creates a node without leases in the conflist's folder. Fails if a plugin of the conflist is not
+/// visible in `dir` on the node.
 pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     let node = Node::new(
         &conflist
@@ -336,8 +338,8 @@ pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// Returns 64 hexadecimal digits like a runtime's container ID, different from every planted
-/// lease's.
+/// Returns a container ID of 64 hexadecimal digits, like a runtime's, that differs from the IDs in
+/// planted leases.
 fn id(round: u128, slot: usize) -> String {
     format!("{round:032x}{slot:032x}")
 }

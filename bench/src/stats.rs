@@ -38,7 +38,7 @@ impl Spread {
         })
     }
 
-    /// Returns half of the distance between the bounds, in percent of the median.
+    /// Returns half of the distance between minimum and maximum, in percent of the median.
     pub(crate) fn off_percent(&self) -> f64 {
         (self.max - self.min) / 2.0 / self.p50 * 100.0
     }

@@ -1,6 +1,6 @@
-//! Counts of a call's system calls in a trace of strace.
+//! Counts of the system calls of a plugin call, from a log of strace.
 
-/// System calls of a call and of all its children.
+/// Counts of the system calls of a plugin call and of its child processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
     pub(crate) syscalls: usize,

@@ -58,7 +58,7 @@ pub(crate) fn deleted(pod: &mut Pod, ifnames: &[impl AsRef<str>]) -> Result<()> 
     Ok(())
 }
 
-/// Returns a link's own address instead of its peer's.
+/// Returns the local address in a message, instead of the address of a point-to-point peer.
 pub(crate) fn address(message: &AddressMessage) -> Option<IpNet> {
     let local = message.attributes.iter().find_map(|a| {
         if let AddressAttribute::Local(ip) = a {

@@ -1,8 +1,8 @@
 //! Entry point of the only binary, which selects a plugin or a command.
 //!
-//! A call with `CNI_COMMAND` is a plugin call, which is checked first. The name of the started file
-//! selects the plugin: a script `bridge` of one line, `#!/opt/cni/bin/braid`, or a link of this
-//! name.
+//! A process with the environment variable `CNI_COMMAND` is a plugin call, and this is checked
+//! first. The name of the started file selects the plugin: a script `bridge` of one line,
+//! `#!/opt/cni/bin/braid`, or a link of this name.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Host ports on `[::1]`: host sockets that connect to it are redirected to the container of the
-//! port. The kernel routes nothing from or to `::1` off `lo`, so the destination must change before
-//! there is a packet.
+//! Host ports on `[::1]`. A socket of the host that connects to such a port is redirected to the
+//! container. The kernel never routes packets from or to `::1` out of `lo`, so the destination must
+//! change before there is a packet.
 //!
 //! The programs are attached to the root of cgroup2, and see the sockets of all network namespaces.
 //! `connect6` and `sendmsg6` redirect the host's sockets and record the requested port. `recvmsg6`
@@ -20,7 +20,7 @@ use braid_ebpf_types::{
 use core::ptr::{read_volatile, write_volatile};
 
 const NO_PREALLOC: usize = 1;
-/// Return value: continue with the current address.
+/// Return value of the programs: the system call continues.
 const GO_ON: i32 = 1;
 const LOOPBACK: Address = [0, 0, 0, 1_u32.to_be()];
 
@@ -41,7 +41,7 @@ pub fn connect6(ctx: SockAddrContext) -> i32 {
     GO_ON
 }
 
-/// Redirects a datagram of an unconnected socket.
+/// Redirects a datagram that an unconnected socket sends.
 #[cgroup_sock_addr(sendmsg6)]
 pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     // SAFETY: the context is valid for the run, and the verifier lets the program read the field.
@@ -90,7 +90,8 @@ fn lead(ctx: *mut bpf_sock_addr, source: impl Fn(*mut bpf_sock_addr) -> Address)
     Some(())
 }
 
-/// Replaces the address of a container to which the socket was redirected by `::1`.
+/// If the socket was redirected, replaces the container's address and port with `::1` and the
+/// requested port.
 #[inline(always)]
 fn show(ctx: *mut bpf_sock_addr) -> Option<()> {
     // SAFETY: the context is valid for the run, and the verifier lets the programs read the field.
@@ -101,7 +102,8 @@ fn show(ctx: *mut bpf_sock_addr) -> Option<()> {
     Some(())
 }
 
-/// Returns the target of a port. An entry for `::1` alone precedes the entry for all addresses.
+/// Returns the target of a port. An entry for `::1` alone takes precedence over an entry for all
+/// addresses.
 #[inline(always)]
 fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
     let mut at = Port {
@@ -116,8 +118,8 @@ fn target_of(port: u32, protocol: u32) -> Option<*const Target> {
     LOOPBACK_PORTS.get_ptr(&at)
 }
 
-/// Records the port that the socket requested, unless it is recorded. The lookup keeps the entry
-/// from eviction.
+/// Records the port that the socket requested, unless it is already recorded. The lookup keeps the
+/// entry from eviction.
 #[inline(always)]
 fn note(peer: &Peer, port: u32) {
     // SAFETY: the value is compared immediately.

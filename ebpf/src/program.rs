@@ -1,5 +1,5 @@
-//! The program `shape`, loaded once for several attachments and attached in up to three places of
-//! each. The filter's class id, which the kernel writes into each packet first
+//! The program `shape`. It is loaded once for several attachments, and attached in up to three
+//! places of each attachment. The filter's class id, which the kernel writes into each packet first
 //! (net/sched/cls_bpf.c), identifies the attachment and the place.
 
 use crate::{shape, subnets};

@@ -24,16 +24,17 @@ use braid_ebpf_types::shape::{
 };
 use core::ptr::{addr_of, addr_of_mut};
 
-/// A timestamp further ahead is not of this clock: a device wrote it on receipt, from the realtime
-/// clock.
+/// Maximum time in nanoseconds by which a packet's timestamp may be in the future. A later
+/// timestamp is not from this clock: the device that received the packet wrote it, from the
+/// realtime clock.
 const STAMP_AHEAD_NS: u64 = 10_000_000_000;
 /// Longest delay that a sender may request (`SO_TXTIME`). With more, it could save up its rate over
 /// time and send all of it in one burst.
 const WANTED_AHEAD_NS: u64 = 100_000_000;
 /// Burst of bypassing packets, as time at their share of the rate.
 const BYPASS_DEPTH_NS: u64 = 20_000_000;
-/// Bypassing packets may use one part in this many of the rate. At 1 Mbit/s, a quarter was too
-/// little for one request and answer every 5 ms.
+/// Bypassing packets may use the rate divided by this number. At 1 Mbit/s, a quarter was too little
+/// for one request and answer every 5 ms.
 const BYPASS_SHARE: u64 = 2;
 /// `IPPROTO_TCP`.
 const TCP: u32 = 6;
@@ -76,7 +77,7 @@ struct Packet {
     stamp: u64,
     /// Earliest departure time that the sender requests.
     wanted: u64,
-    /// Transmission time at the rate.
+    /// Transmission time at the rate, in nanoseconds.
     took: u64,
     /// Length including the headers of all segments.
     bytes: u64,
@@ -86,7 +87,7 @@ struct Packet {
     horizon_ns: u64,
 }
 
-/// Sender of a packet.
+/// Flow of a packet, and the limit for its kind of sender.
 struct Origin {
     /// Hash of the flow.
     flow: u32,
@@ -95,10 +96,11 @@ struct Origin {
 }
 
 impl Origin {
-    /// Identifies a TCP connection of this node by its socket. The kernel changes the hash and the
-    /// IPv6 flow label of a connection when an acknowledgement is late. Identified by that hash,
-    /// retransmissions would overtake the packets sent first, and the receiver rejects an older
-    /// packet after a newer one (RFC 7323, section 5).
+    /// Identifies a TCP connection of this node by its socket, and any other flow by the packet's
+    /// hash. The kernel changes the hash and the IPv6 flow label of a connection when an
+    /// acknowledgement is late. If that hash identified the flow, retransmissions would overtake
+    /// earlier packets, and the receiver rejects an older packet after a newer one (RFC 7323,
+    /// section 5).
     #[inline(always)]
     fn of(skb: *mut __sk_buff, conf: &Conf) -> Self {
         // SAFETY: the context is valid for the run, and each pointer is compared with null before
@@ -129,13 +131,14 @@ impl Origin {
     }
 }
 
-/// Departure time of a flow's last packet that did not bypass: the earlier of two numbers. It seems
-/// later only if two other flows, or rarely one, share both slots.
+/// Departure time of the last packet of a flow that did not bypass others. It is stored in two
+/// slots, and the earlier of their times counts. It is too late only if two other flows, or rarely
+/// one, use both slots.
 struct Flow {
     places: [&'static Number; 2],
     /// Total time of packets that bypassed others; 0 if packets leave by the clock anyway (`fq`).
-    /// The stored numbers are times less this total, because each bypassing packet delays the
-    /// waiting ones.
+    /// It is subtracted from the stored times, because each bypassing packet delays the waiting
+    /// packets.
     passed: u64,
 }
 
@@ -154,7 +157,7 @@ impl Flow {
     }
 }
 
-/// Counters of the direction.
+/// Packet counters of the direction.
 struct Counters {
     packets: &'static Number,
     bytes: &'static Number,
@@ -271,8 +274,8 @@ impl Packet {
     }
 
     /// Returns the longest wait of the packet, which is shorter if other packets of its flow are
-    /// waiting. If it were the same for all, the flow that fills the queue would leave no space for
-    /// a flow that has to retransmit a lost packet.
+    /// waiting. If the limit were the same for all packets, the flow that fills the queue would
+    /// leave no space for a flow that has to retransmit a lost packet.
     #[inline(always)]
     fn may_wait(&self, flow: u64) -> u64 {
         let its_own_do = self.order.before(self.now, flow);
@@ -294,10 +297,11 @@ impl Packet {
         }
     }
 
-    /// Returns the time by which the flow may bypass before its departure time plus the gap: the
-    /// gap or 0. A small packet that waits only behind other flows must not delay the next one: a
-    /// client that sends a request after each reply would never get rid of the gap. If the share is
-    /// used up, the waiting packets may be the flow's own.
+    /// Returns [`Conf::gap_ns`] if the flow's next packet need not wait for this gap before it may
+    /// bypass others, else 0. The gap is spared for a small packet that waits only behind other
+    /// flows. Otherwise, a client that sends a request after each reply would always have to wait
+    /// for it. It is not spared if the bypass share is used up, because the waiting packets may
+    /// then be the flow's own.
     #[inline(always)]
     fn spared(&self, flow: u64, share: u64, base: u64) -> u64 {
         let Conf {
@@ -313,8 +317,9 @@ impl Packet {
     }
 
     /// True if the packet need not wait: packets of other flows are waiting, its own flow has none,
-    /// and the bypass share is not used up. Packets may wait in the queue although the clock has
-    /// passed, because the queue does not make up for time lost by a late timer.
+    /// and the bypass share is not used up. Then charges the packet to the share. Packets may wait
+    /// in the queue although the clock has passed, because the queue does not make up for time lost
+    /// by a late timer.
     #[inline(always)]
     fn bypasses(&self, flow: u64, share: u64) -> bool {
         let clock = self.clock.get();

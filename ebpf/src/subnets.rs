@@ -33,7 +33,8 @@ pub fn is_free(skb: *mut __sk_buff, place: u32, subnets: u64) -> bool {
     is_listed != (subnets == ONLY)
 }
 
-/// Returns the source of a packet to the container, or the destination of a packet from it.
+/// Returns the remote address of a packet: the source if the packet is sent to the container, else
+/// the destination.
 #[inline(always)]
 fn other_end(skb: *mut __sk_buff, place: u32) -> Option<End> {
     let is_source = place == TO_POD;

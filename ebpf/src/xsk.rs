@@ -47,7 +47,7 @@ pub fn xsk_bind(ctx: LsmContext) -> i32 {
     }
 }
 
-/// Returns the cookie of the network namespace of a `struct socket`.
+/// Returns the cookie of the network namespace that a `struct socket` belongs to.
 #[inline(always)]
 fn netns_of(socket: *const u8) -> Option<u64> {
     let offsets = OFFSETS.get(0)?;
@@ -60,7 +60,7 @@ fn netns_of(socket: *const u8) -> Option<u64> {
     }
 }
 
-/// True if an attachment of the namespace covers `link`; counts the refusal.
+/// True if an attachment in the namespace refuses sockets for `link`. Then counts the refusal.
 #[inline(always)]
 fn is_held(netns: u64, link: u32) -> bool {
     for number in 0..NUMBERS {

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: braid compared with the reference plugins, judged by budgets.
+//! `cargo xtask bench`: measures braid and the reference plugins, and compares the ratios with
+//! budgets.
 
 mod budget;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Release builds for the other verbs.
+//! Release builds for the other commands of `cargo xtask`.
 
 use anyhow::{Context, Result};
 use braid_testbed::sh;
@@ -20,7 +20,7 @@ pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
 }
 
-/// Creates a folder of plugins with `braid` under all of its names.
+/// Creates a plugin folder in which `braid install` has put `braid` under all of its plugin names.
 pub(crate) fn installed(braid: &Path) -> Result<PathBuf> {
     let folder = sh::root().join("target/plugins");
     if folder.exists() {

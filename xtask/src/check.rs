@@ -14,7 +14,7 @@ use braid_testbed::sh;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// A check returns a note if it passes; its error names the violations.
+/// A check returns a note to print if it passes, and else an error that names the violations.
 type Check = fn() -> Result<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -33,8 +33,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("licences", licences),
 ];
 
-/// Folders and the names that their files must not use. Cargo enforces this between crates; these
-/// folders are within one crate.
+/// Folders, each with the paths that its files must not use. Between crates, Cargo enforces such
+/// rules. These folders are within one crate.
 const BORDERS: &[(&str, &[&str])] = &[
     (
         "cni-plugin/core/src/cni",
@@ -142,8 +142,8 @@ const BORDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Lines of a file, without its tests. Longer files are listed, and files longer than the second
-/// number are refused.
+/// Number of lines in a file without its tests. Longer files are listed, and files longer than
+/// `MOST` are refused.
 const AIM: usize = 500;
 const MOST: usize = 700;
 /// Folders with files of limited length.
@@ -201,7 +201,8 @@ fn lints() -> Result<String> {
     Ok("no warnings".into())
 }
 
-/// Lints the fuzz targets, which only cargo-fuzz can link, with libFuzzer.
+/// Lints the fuzz targets. They are a separate workspace, because only cargo-fuzz can link them
+/// with libFuzzer.
 fn fuzzing() -> Result<String> {
     let mut clippy = sh::cmd(
         "cargo",
@@ -233,7 +234,7 @@ fn borders() -> Result<String> {
     Ok(format!("{} folders keep to their imports", BORDERS.len()))
 }
 
-/// Returns the lines of code that contain a refused name, with the name.
+/// Returns the numbers of the code lines that contain a refused name, each with the name.
 fn names<'a>(text: &'a str, refused: &'a [&str]) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a real Kubernetes on this machine (`tests/testbed/`).
+//! `cargo xtask cluster`: runs a real Kubernetes on this machine (`tests/testbed/`).
 
 pub(crate) mod own;
 
@@ -78,7 +78,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Replaces this process by `command`, which gets the caller's input, signals and exit code.
+/// Replaces this process with `command`, so that the command has this process's standard input,
+/// signals and exit code.
 fn become_command(mut command: Command) -> Result<()> {
     Err(command.stdin(Stdio::inherit()).exec().into())
 }

@@ -5,8 +5,8 @@ use braid_testbed::sh;
 use std::path::Path;
 use std::process::Command;
 
-/// Variables of the caller. Its flags would override .cargo/config.toml, and its libraries the
-/// compiler's.
+/// Environment variables that are not passed to the build. The caller's flags would override
+/// .cargo/config.toml, and the caller's library path would replace the compiler's libraries.
 const CALLERS_OWN: [&str; 5] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -15,14 +15,15 @@ const CALLERS_OWN: [&str; 5] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// A compiler that is new enough and has the source of the standard library.
+/// A cargo and a rustc that are new enough and have the source of the standard library.
 pub(crate) struct Compiler {
     pub(crate) cargo: String,
     pub(crate) rustc: String,
 }
 
 impl Compiler {
-    /// Returns rustup's nightly.
+    /// Returns rustup's nightly compiler; `None` if it is missing, too old or without the library
+    /// source.
     pub(crate) fn nightly() -> Option<Self> {
         let which = |program| {
             let path = sh::read(&mut sh::cmd(
@@ -39,7 +40,7 @@ impl Compiler {
         .if_usable()
     }
 
-    /// Returns Debian's `rustc-web`.
+    /// Returns the compiler of Debian's package `rustc-web`; `None` as for [`Self::nightly`].
     pub(crate) fn debian() -> Option<Self> {
         Self {
             cargo: "/usr/bin/cargo".into(),
@@ -61,8 +62,8 @@ impl Compiler {
         Ok(Self::debian())
     }
 
-    /// Returns a release build with this compiler. `RUSTC_BOOTSTRAP` allows unstable features on a
-    /// stable compiler.
+    /// Returns a cargo command for a release build with this compiler. `RUSTC_BOOTSTRAP` allows
+    /// unstable features on a stable compiler.
     pub(crate) fn cargo(&self, verb: &str) -> Command {
         let mut build = sh::cmd(&self.cargo, [verb, "--release", "--quiet", "--locked"]);
         build.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
@@ -82,7 +83,7 @@ impl Compiler {
         .then_some(self)
     }
 
-    /// Returns the major version of its LLVM, as in "22".
+    /// Returns the major version of the compiler's LLVM, such as "22".
     pub(crate) fn llvm(&self) -> Result<String> {
         Ok(self
             .field("LLVM version")?
@@ -103,7 +104,7 @@ impl Compiler {
     }
 }
 
-/// Returns the minor version, `95` for `1.95.0`; 0 if there is none.
+/// Returns the minor version of a release, such as 95 for `1.95.0`; 0 if there is none.
 fn minor(release: &str) -> u32 {
     release
         .split('.')

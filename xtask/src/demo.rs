@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: two sandboxes on a bridge, and the outside world, in namespaces that end
-//! with the demo.
+//! `cargo xtask demo`: attaches two sandboxes to a bridge and pings an address outside, in
+//! namespaces that end with the demo.
 
 use crate::dist;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,8 +16,8 @@ pub(crate) struct Args {
     inside: Option<PathBuf>,
 }
 
-/// Address outside: reached through the node, and without a route back to the pods, so it answers
-/// only to masqueraded packets.
+/// Address outside the node. It has no route back to the pods, so it answers only masqueraded
+/// packets.
 const OUTSIDE: &str = "203.0.113.1";
 const PODS: [&str; 2] = ["red", "blue"];
 const CONF: &str = r#"{

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: the shipped binary, static on musl.
+//! `cargo xtask dist`: builds the shipped binary, linked statically with musl.
 //!
 //! A plugin call takes two milliseconds, so start-up time counts. At its start glibc executes CPUID
 //! forty times, which traps in a virtual machine each time. It also looks for libraries, which a
@@ -27,8 +27,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Builds braid with the functions of calls placed side by side. Installs the requirements if
-/// possible.
+/// Builds braid, with the functions that plugin calls run placed side by side in the binary.
+/// Installs a missing compiler if possible.
 pub(crate) fn braid() -> Result<PathBuf> {
     let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
     // Builds the same code twice, except for the dependencies: first with symbols for the trace,
@@ -51,16 +51,16 @@ pub(crate) fn braid() -> Result<PathBuf> {
     }
 }
 
-/// Builds braid for tests, in the compiler's order. Tests use the shipped binary, so there is no
-/// fallback to another C library.
+/// Builds braid for tests, with functions in the compiler's order. Tests must use the same C
+/// library as the shipped binary, so there is no fallback to glibc.
 pub(crate) fn unordered() -> Result<PathBuf> {
     Toolchain::find()
         .map_or_else(Toolchain::install, Ok)?
         .build(&[])
 }
 
-/// Builds braid for a demonstration: for musl, or for this machine's C library without a musl
-/// compiler.
+/// Builds braid for a demonstration: with musl, or with this machine's C library if there is no
+/// compiler for musl.
 pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     if let Some(toolchain) = Toolchain::find() {
         return toolchain.build(&[]);
@@ -73,9 +73,9 @@ pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
 
 /// A compiler for musl.
 enum Toolchain {
-    /// The default compiler, with the target added by rustup.
+    /// The default compiler, with a standard library for musl that rustup added.
     InUse,
-    /// Debian's compiler, which also builds the standard library.
+    /// Debian's compiler, which has to build the standard library as well.
     FromSource(Compiler),
 }
 
@@ -105,7 +105,7 @@ impl Toolchain {
         ))
     }
 
-    /// Builds braid with additional code generation options for its own crate.
+    /// Builds braid; `options` are code generation options for the crate of the program only.
     fn build(&self, options: &[&str]) -> Result<PathBuf> {
         let mut build = match self {
             Self::InUse => sh::cmd("cargo", ["rustc", "--release", "--quiet", "--locked"]),
@@ -126,7 +126,8 @@ impl Toolchain {
     }
 }
 
-/// Returns a build that includes the standard library, for which Debian has no musl package.
+/// Returns a cargo command that also builds the standard library, because Debian has no package of
+/// it for musl.
 fn from_source(compiler: &Compiler) -> Result<Command> {
     let mut build = compiler.cargo("rustc");
     // A panic aborts without a backtrace, so nothing unwinds. The linker still gets the library's

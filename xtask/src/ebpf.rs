@@ -1,4 +1,4 @@
-//! `cargo xtask ebpf`: builds the committed eBPF object, checks it, and loads it as a test.
+//! `cargo xtask ebpf`: builds, checks or test-loads the committed eBPF object.
 //!
 //! A plain `cargo build` needs only stable Rust, because the built object is committed and embedded
 //! in braid. The checksums beside it, in the format of sha256sum(1), record the source that it was
@@ -15,10 +15,10 @@ use braid_testbed::sh;
 use std::fs;
 use toolchain::Toolchain;
 
-/// The object that braid contains, relative to the root.
+/// Path of the committed object, relative to the checkout.
 const OBJECT: &str = "cni-plugin/node/src/sys/bpf/braid.o";
-/// A file that braid loads: a program's instructions, relative to the root, and its maps in braid's
-/// order.
+/// A file that braid embeds, with the instructions of one program. `path` is relative to the
+/// checkout, and `maps` has the program's maps in the order that braid expects.
 struct Flat {
     path: &'static str,
     program: &'static str,
@@ -79,7 +79,7 @@ const FLAT: [Flat; 9] = [
         maps: &["HELD", "OFFSETS"],
     },
 ];
-/// Checksums of [`OBJECT`] and of its source files, relative to the root.
+/// Path of the file with checksums of [`OBJECT`] and of its source files, relative to the checkout.
 const SOURCE: &str = "cni-plugin/node/src/sys/bpf/braid.o.source";
 
 #[derive(clap::Args)]
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Fails if the committed object was built from another source than the checkout's.
+/// Fails if the committed object was not built from the source in this checkout.
 pub(crate) fn check() -> Result<()> {
     let recorded =
         fs::read_to_string(sh::root().join(SOURCE)).with_context(|| format!("read {SOURCE}"))?;

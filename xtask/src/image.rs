@@ -1,5 +1,5 @@
-//! `cargo xtask image`: a container image with the shipped binary, which installs itself on nodes
-//! (deploy/).
+//! `cargo xtask image`: builds a container image with the shipped binary. The manifests in deploy/
+//! install braid on nodes from this image.
 
 use crate::{build, dist};
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the image in deploy/braid.yaml.
 const NAME: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
-/// The eBPF programs in the binary have a separate licence.
+/// Licences of the image's content. The eBPF programs in the binary have a separate licence.
 const LICENSES: &str = concat!(env!("CARGO_PKG_LICENSE"), " AND (MIT OR GPL-2.0-only)");
 
 #[derive(clap::Args)]
@@ -60,7 +60,8 @@ fn write(braid: &Path, out: &Path) -> Result<()> {
     .write(out)
 }
 
-/// Returns OCI's annotation keys, without the source URL while Cargo.toml has none.
+/// Returns the image's labels, which have the keys of OCI annotations. Labels without a value, such
+/// as the source URL while Cargo.toml has none, are left out.
 fn labels() -> Value {
     let labels = [
         ("title", "braid"),

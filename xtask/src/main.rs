@@ -1,4 +1,4 @@
-//! `cargo xtask`: everything a developer of braid does, one file a verb.
+//! `cargo xtask`: the tasks of braid's developers. Each command has a file.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 

@@ -1,8 +1,8 @@
-//! The list of functions that plugin calls run, for the linker to place side by side.
+//! List of the functions that plugin calls run, so that the linker places them side by side.
 //!
 //! The kernel maps a program's code page by page on access, with the surrounding pages. If a call's
 //! functions are spread over the whole binary, the kernel maps all of it, which takes a tenth of an
-//! ADD. A function that is missing in the list only costs a page fault.
+//! ADD. A function that is missing from the list costs only a page fault.
 
 use crate::build;
 use anyhow::{Context, Result, ensure};
@@ -15,10 +15,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Conflists that come first: a single interface, where page faults are the largest part of the
-/// time.
+/// Conflists for functions that come first in the list. They attach a single interface, so page
+/// faults are the largest part of their time.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
-/// Conflists that come next: all features of a pod.
+/// Conflists for functions that come next in the list. Together they use all features of a pod.
 const CHAINS: [&str; 6] = [
     "bridge-ipmasq",
     "chain",
@@ -27,15 +27,15 @@ const CHAINS: [&str; 6] = [
     "full-braid",
     "hostport-ebpf",
 ];
-/// Part of the name of a function that only ADD runs.
+/// Part of the mangled name of a function that only ADD runs.
 const ADD: &str = "10braid_node6attach3add3add";
-/// Weight of an ADD, more than all other calls together.
+/// Weight of an ADD in the count of calls. It is more than all calls of other verbs together.
 const OTHER_CALLS: usize = 1000;
-/// Minimum number of functions; with fewer, the traces are incomplete.
+/// Minimum number of functions in the list. If there are fewer, the traces are incomplete.
 const FEWEST: usize = 400;
 
-/// Returns the linker's list for this binary, which needs symbols. Traces its calls as root, unless
-/// the list of an earlier trace of the same binary exists.
+/// Returns the path of the linker script for this binary, which must have symbols. Traces plugin
+/// calls of the binary as root, unless an earlier script for the same binary exists.
 pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
     let folder = build::target_dir().join("order");
@@ -86,7 +86,8 @@ fn attach(plugins: &Path, conflists: &[&str]) -> Result<()> {
     sh::run(bench.stdout(Stdio::null()))
 }
 
-/// Creates a folder of plugins whose calls leave traces of the functions that they run.
+/// Creates a plugin folder. Each plugin in it is a script that runs `braid` under valgrind, which
+/// writes a trace of the called functions to `traces`.
 fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     let real = build::installed(braid)?;
     let (wrapped, links) = (folder.join("plugins"), folder.join("links"));
@@ -116,8 +117,8 @@ fn traced(braid: &Path, folder: &Path, traces: &Path) -> Result<PathBuf> {
     Ok(wrapped)
 }
 
-/// Returns the names of functions with several names: a trace has one of them, and the section
-/// another.
+/// Returns groups of names that belong to the same function. A trace has one name of a group, and
+/// the function's section may have another.
 fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
     let symbols = sh::read(Command::new("nm").arg("--defined-only").arg(braid))?;
     let mut names = BTreeMap::<&str, Vec<String>>::new();
@@ -131,15 +132,15 @@ fn aliases(braid: &Path) -> Result<Vec<Vec<String>>> {
     Ok(aliases)
 }
 
-/// Function that calls run.
+/// A function that plugin calls run.
 struct Function {
     name: String,
-    /// Number of calls that ran it, with each ADD as [`OTHER_CALLS`].
+    /// Number of calls that ran the function. Each ADD counts as [`OTHER_CALLS`] calls.
     calls: usize,
 }
 
-/// Returns the functions of all traces so far, with the number of calls that ran each. Functions
-/// that most ADDs run come first, because pods wait for them.
+/// Returns the functions in all traces so far. The functions of most ADDs come first, because pods
+/// wait for ADD.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<Function>> {
     let mut by_name = BTreeMap::<&str, &[String]>::new();
     for names in aliases {
@@ -176,7 +177,8 @@ fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<Function>> {
     Ok(functions)
 }
 
-/// Returns each function once: functions of plain ADDs, then of all ADDs, then the rest.
+/// Returns the name of each function once: functions in ADDs of a single interface, then in all
+/// ADDs, then the rest.
 fn ordered(plain: &[Function], all: &[Function]) -> Vec<String> {
     let is_in_add = |function: &&Function| function.calls >= OTHER_CALLS;
     let mut wanted: Vec<&Function> = plain.iter().filter(is_in_add).collect();
@@ -192,8 +194,8 @@ fn ordered(plain: &[Function], all: &[Function]) -> Vec<String> {
     names
 }
 
-/// Returns the function to which a line of a trace assigns a number: `fn=(12) main`, or for a
-/// callee `cfn=(12) main`.
+/// Returns the function name in a line of a callgrind trace that defines one: `fn=(12) main`, or
+/// `cfn=(12) main` for a callee.
 fn function(line: &str) -> Option<&str> {
     let (_, name) = line
         .strip_prefix("cfn=")
@@ -204,8 +206,8 @@ fn function(line: &str) -> Option<&str> {
     (name.chars().all(plain) && !name.starts_with("0x")).then_some(name)
 }
 
-/// Sections that no trace names but every call needs: the start of the program, and the C library's
-/// assembly.
+/// Patterns of sections that every call needs but no trace names: the start of the program, and
+/// assembly of the C library.
 const FIRST: [&str; 5] = [
     "*crt*.o(.text)",
     "*libc.a:*start_main*(.text .text.*)",
@@ -213,8 +215,8 @@ const FIRST: [&str; 5] = [
     "*libc.a:mem*(.text .text.*)",
     "*libc.a:*thread_area*(.text .text.*)",
 ];
-/// Sections of other functions that calls may need. The compiler merges equal functions under any
-/// of their names; the rest is the C library.
+/// Patterns of sections with other functions that calls may need: a function that the compiler
+/// merges with equal ones under any of their names, and the rest of the C library.
 const LAST: [&str; 3] = [
     "*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)",
     "*libc.a:*(.text .text.*)",

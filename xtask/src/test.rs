@@ -1,17 +1,18 @@
-//! `cargo xtask test`: all tests in stages, each a process with a time limit. Lanes of stages run
-//! side by side:
+//! `cargo xtask test`: runs all tests in stages. A stage is a process with a time limit. The stages
+//! of a lane run one after the other, and the lanes run side by side:
 //!
 //! ```text
-//!  in front   tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
-//!  behind     release (2)
-//!  behind     reference (1) ─ kubernetes (3)
-//!  behind     kernels (after netns, with --all after cluster, 2)
+//!  foreground tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
+//!  background release (2)
+//!  background reference (1) ─ kubernetes (3)
+//!  background kernels (after netns, with --all after cluster, 2)
 //! ```
 //!
-//! A number marks a stage that another stage needs. The tests mostly wait, and the lanes behind use
-//! the remaining time. Tests that start braid use the shipped build, for musl. `--quick` is for the
-//! inner loop: it uses the development build, without the API server, the cluster and other
-//! kernels, and runs only a part of the tests in network namespaces and of the crash tests.
+//! A number connects a background stage with the stages that need it. The tests mostly wait, and
+//! the background lanes use the remaining processor time. Tests that start braid use the shipped
+//! build, for musl. `--quick` is for use while editing: it uses the development build, leaves out
+//! the API server, the cluster and other kernels, and runs only a part of the crash tests and of
+//! the tests in network namespaces.
 
 mod command;
 pub(crate) mod journal;
@@ -46,36 +47,38 @@ const TOOLS: &[(&str, &str)] = &[
     ("sysctl", "procps"),
     ("unshare", "util-linux"),
 ];
-/// Checks that every cluster must pass.
+/// Commands of `cargo xtask cluster` that every cluster must pass.
 const CHECKS: &[&[&str]] = &[
     &["smoke"],
     &["limit-check"],
     &["hostport-check"],
     &["status-check"],
 ];
-/// Last check, on nodes where the `DaemonSet` has installed braid, and its short form unless
-/// `--all` is given.
+/// Last check, on nodes where the `DaemonSet` has installed braid. Without `--all`, it is run with
+/// the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
-/// Check on nodes with the plugin names installed, but without a configuration of braid.
+/// Check on nodes where braid has the plugin names, but without a configuration of type `braid`.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
-/// One in this many crash points is tried; the second number is for `--quick`.
+/// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
 const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
 /// One in this many tests in network namespaces, and crash tests, runs with `--quick`.
 const QUICK_STEP: usize = 4;
-/// One in this many tests left to another kernel runs: emulated, each takes many times as long.
+/// One in this many tests that need another kernel is run. Under emulation, a test takes many times
+/// as long.
 const KERNEL_STEP: u64 = 10;
-/// Crash tests that need an API server.
+/// Prefix of the names of crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
 /// Concurrent tests per processor. Most of them wait for the kernel or for traffic.
 const THREADS: usize = 2;
 /// Time limit of a run. CI ends a run after 90 minutes without reporting its stage.
 const LIMIT: Duration = Duration::from_mins(80);
-/// Stages that the tests on this machine's kernel need; `--quick` builds nothing in release mode.
+/// Stages that the tests on this machine's kernel need. With `--quick` they are [`READY_QUICK`],
+/// without a release build.
 const READY: &[&str] = &["tools", "build", "reference", RELEASE];
 const READY_QUICK: &[&str] = &["tools", "build", "reference"];
-/// Stage that builds the shipped binary.
+/// Name of the stage that builds the shipped binary.
 const RELEASE: &str = "release";
 /// Factor of all time limits with `--all`.
 const ALL: u32 = 5;
@@ -140,12 +143,12 @@ fn lanes(args: &Args) -> Vec<Lane> {
             cluster,
         ));
         behind[0].push(stage("kubernetes", &[], 40, |_| kubernetes()));
-        // The tests in front wait for it.
+        // The tests in the foreground wait for this stage.
         behind.push(vec![stage(RELEASE, &[], 40, |_| {
             dist::unordered().map(drop)
         })]);
-        // The tests on this kernel record which tests to run here. With `--all` the stage needs the
-        // whole machine.
+        // The tests on this machine's kernel record the tests that this stage has to run. With
+        // `--all` the stage needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
         behind.push(vec![Stage {
             after,
@@ -155,7 +158,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
     joined(front, behind)
 }
 
-/// Returns the lanes, the ones behind first.
+/// Returns the lanes, the background lanes first.
 fn joined(front: Vec<Stage>, behind: Vec<Vec<Stage>>) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for stages in behind {
@@ -186,8 +189,8 @@ fn build_tests(args: &Args) -> Result<()> {
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }
 
-/// Builds Kubernetes for the tests with an API server, and Multus, whose pods braid takes over
-/// there.
+/// Builds Kubernetes for the tests with an API server, and Multus for the tests in which braid
+/// takes over its pods.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::multus().map(drop)
@@ -217,7 +220,7 @@ fn e2e(args: &Args) -> Result<()> {
     tests_of_braid(args, &["--package", "braid-tests", "--test", "e2e"])
 }
 
-/// Runs a sample of the crash points that differs between commits.
+/// Runs a sample of the crash points. Each commit has a different sample.
 fn crash(args: &Args) -> Result<()> {
     let (step, offset) = crash_points(args);
     println!(
@@ -240,7 +243,7 @@ fn crash(args: &Args) -> Result<()> {
     )
 }
 
-/// Runs a part of the tests of `target` that differs between commits.
+/// Runs a part of the tests of `target`. Each commit has a different part.
 fn part(args: &Args, target: &str) -> Result<()> {
     let of_target = ["--package", "braid-tests", "--test", target, "--"];
     let list = sh::read(
@@ -287,8 +290,8 @@ fn api(args: &Args) -> Result<()> {
     )
 }
 
-/// Runs tests on this machine's kernel that start braid: the shipped build, or the development
-/// build with `--quick`.
+/// Runs tests that start braid on this machine's kernel. They use the shipped build, or the
+/// development build with `--quick`.
 fn tests_of_braid(args: &Args, targets: &[&str]) -> Result<()> {
     let mut test = tests(args, targets)?;
     test.env("BRAID_CNITOOL", tools::cnitool()?);
@@ -315,7 +318,7 @@ fn tests(args: &Args, targets: &[&str]) -> Result<Command> {
     Ok(test)
 }
 
-/// Returns the step between the crash points to try, and the first one.
+/// Returns the step between the crash points to try, and the number of the first one.
 fn crash_points(args: &Args) -> (u64, u64) {
     let step = match args {
         Args { all: true, .. } => 1,
@@ -325,9 +328,9 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, sample::commit_number() % step)
 }
 
-/// Runs a sample of the tests for which this machine's kernel lacks a feature, on the newest
-/// kernel; the sample differs between commits. With `--all`, runs all tests that depend on the
-/// kernel, on three kernels.
+/// Runs tests for which this machine's kernel lacks a feature, on the newest kernel: a sample that
+/// differs between commits. With `--all`, runs all tests that depend on the kernel, on three
+/// kernels.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
@@ -347,9 +350,9 @@ fn other_kernels(args: &Args) -> Result<()> {
     sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
-/// Runs checks on a real Kubernetes with the drop-in names, where the `DaemonSet` has installed
-/// braid on nodes with the reference plugins. The last check also attaches pods to networks. With
-/// `--all`, a cluster with type `braid` comes first.
+/// Runs checks on a real Kubernetes. Its nodes have the reference plugins, and the `DaemonSet`
+/// installs braid under their names. The last check also attaches pods to networks. With `--all`, a
+/// cluster with a configuration of type `braid` is checked first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes {

@@ -1,4 +1,5 @@
-//! `cargo xtask vm`: a command on Debian's kernels under emulation, with this machine's files.
+//! `cargo xtask vm`: runs a command on Debian's kernels in an emulated machine, with the files of
+//! this machine.
 
 mod apt;
 mod guest;
@@ -20,8 +21,8 @@ use std::time::Instant;
 /// Kernels of Debian 12 and Debian 13, and the newest backport to Debian 13.
 const ALL: [&str; 3] = ["6.1", "6.12", "newest"];
 
-/// One in this many crash points is tried on an emulated machine; the second number is for a part
-/// of the tests.
+/// One in this many crash points is tried on an emulated machine. With `--part`, the number is
+/// [`SAMPLED_STEP`].
 const CRASH_STEP: u64 = 45;
 const SAMPLED_STEP: u64 = 61;
 
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     /// that run's journal
     #[arg(long, value_name = "NOTES", conflicts_with = "lacking")]
     skipped: Option<PathBuf>,
-    /// Run one in N of those, starting with the Kth
+    /// Run one in N of the skipped tests, starting with the Kth
     #[arg(long, value_name = "K/N", requires = "skipped")]
     part: Option<Part>,
     /// Minutes after which a guest is ended
@@ -54,7 +55,8 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// One test in `step`, starting with number `offset`: `offset/step`, `step` at least 1.
+/// Selection of one test in `step`, starting with number `offset`. Written as `offset/step`; `step`
+/// is at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) offset: usize,
@@ -112,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut fetched = Vec::<Kernel>::new();
     for wanted in kernels {
         let kernel = kernel::fetch(wanted).with_context(|| format!("get kernel {wanted}"))?;
-        // `newest` may be the same as another one.
+        // `newest` may be the same kernel as another one in the list.
         if fetched.iter().all(|other| other.release != kernel.release) {
             fetched.push(kernel);
         }
@@ -155,8 +157,8 @@ struct Ended<'a> {
     seconds: u64,
 }
 
-/// Runs each kernel's guest, `at_once` at the same time, because a guest occupies one processor.
-/// Returns the results in the kernels' order.
+/// Runs a guest for each kernel, with at most `at_once` at the same time, because a guest occupies
+/// one processor. Returns the results in the order of `kernels`.
 fn side_by_side(
     kernels: &[Kernel],
     at_once: usize,
@@ -196,10 +198,10 @@ fn side_by_side(
 /// Builds braid and its tests, and returns the command that runs the tests that depend on the
 /// kernel.
 ///
-/// These are the network namespace tests without tests of input and without the comparison with the
-/// reference plugins, and the crash points of link kinds that not every kernel has. With `lacking`,
-/// these are only the tests of features that differ between kernels; with `skipped`, the tests in
-/// the journal.
+/// The command runs the network namespace tests, except tests of input and comparisons with the
+/// reference plugins. It also runs the crash points of link kinds that not every kernel has. With
+/// `lacking`, it runs only tests of features that differ between kernels. With `skipped`, it runs
+/// the tests that the journal lists as skipped.
 fn tests(args: &Args) -> Result<Vec<String>> {
     const TESTS: &[&str] = &[
         "test",
@@ -260,7 +262,7 @@ fn tests(args: &Args) -> Result<Vec<String>> {
     Ok(["sh", "-c", &script].map(String::from).to_vec())
 }
 
-/// Returns the tests of the crash points of these kinds.
+/// Returns the names of the crash tests for these link kinds, separated by spaces.
 fn crash_points(kinds: &[&str]) -> String {
     let mut points = Vec::new();
     for kind in kinds {
@@ -271,13 +273,13 @@ fn crash_points(kinds: &[&str]) -> String {
 }
 
 /// Returns a shell command that runs two commands, the second even if the first fails. It fails if
-/// one of them does.
+/// one of the two commands fails.
 fn both(first: &str, second: &str) -> String {
     format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
 
-/// Returns the command that runs this part of the tests of `target` that the journal left to other
-/// kernels, in the program `run`.
+/// Returns a shell command that runs tests with the program `run`: this part of the tests of
+/// `target` that the journal `notes` lists as skipped because of the kernel.
 fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> {
     let tests = part.of(journal::left_to_other_kernels(notes, target)?);
     Ok(if tests.is_empty() {

@@ -5,9 +5,10 @@ use crate::budget::{Bound, Budget};
 use crate::floor::FLOOR;
 use crate::report::{Beside, Report, Row};
 
-/// Connections and goodput with the fewest ports, relative to the best baseline. The rest is noise.
+/// Minimum of connections and goodput with the fewest ports, relative to the best baseline. It is
+/// below 1 to allow for noise.
 const OF_BASELINE: f64 = 0.97;
-/// Connections and goodput with more ports, relative to the fewest ports.
+/// Minimum of connections and goodput with more ports, relative to the same with the fewest ports.
 const OF_FEWEST: f64 = 0.9;
 
 /// Returns all budgets of the directories that are not baselines.
@@ -50,8 +51,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Returns the broken budgets beside a reference with 100 connections per second on one port
-    /// and 10 on many.
+    /// Returns the message about broken budgets if the reference opens 100 connections per second
+    /// with one port, and 10 with many.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
         let all = [
             (FLOOR, 0, 200.0),

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 /// `IPCTNL_MSG_CT_DELETE` of `NFNL_SUBSYS_CTNETLINK`.
 const DELETE: u16 = 1 << 8 | 2;
 const REQUEST_AND_ACK: u16 = 1 | 4;
-/// `nlmsghdr` and `nfgenmsg`.
+/// Length of `nlmsghdr` and `nfgenmsg`, in bytes.
 const LEN: u16 = 16 + 4;
 
 /// Deletes all entries of the node. Fails if the table was full, so that entries may be missing.
@@ -25,7 +25,7 @@ pub(crate) fn forget(node: &Node) -> Result<()> {
     })
 }
 
-/// Reads a number of connection tracking; zero if the kernel has none.
+/// Reads the sysctl `nf_conntrack_<name>`; zero if the kernel has no connection tracking.
 fn number(name: &str) -> Result<u32> {
     let file = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
     match std::fs::read_to_string(&file) {
@@ -38,7 +38,7 @@ fn number(name: &str) -> Result<u32> {
     }
 }
 
-/// Deletes all entries: a request without a tuple.
+/// Deletes all entries with a request that names no tuple.
 fn flush() -> Result<()> {
     let fd = socket::socket(
         AddressFamily::Netlink,

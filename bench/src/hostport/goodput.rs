@@ -2,8 +2,8 @@
 //!
 //! A single thread sends and receives, one piece after the other. The kernel delivers a packet to
 //! another namespace in the sender's context, so nearly all of the time belongs to the path. A
-//! thread at either end would measure wakeups across processors. With two threads, windows of half
-//! a second differed by 10 %, and a floor without a port was no faster than ports.
+//! thread at either end would measure wakeups across processors. With two threads, measurements of
+//! half a second differed by 10 %, and a path without a host port was no faster than one with it.
 
 use crate::traffic::cpu::Moment;
 use crate::traffic::{Way, bits, socket};

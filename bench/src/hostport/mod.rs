@@ -41,7 +41,7 @@ const GOODPUT_CPU: &str = "cpu_s_per_gbit";
 /// UDP requests and their responses, one after the other.
 const TRIPS: &str = "udp_trips_per_s";
 
-/// Measures all contenders of the command line and reports them.
+/// Measures all plugin directories of the command line, and reports the figures.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let mut conditions = vec![("rounds", args.rounds.to_string())];
@@ -88,8 +88,8 @@ fn iptables() -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the figures of all rounds. An unmeasured first round resolves the addresses and warms
-/// the caches.
+/// Measures all rounds and returns a row for each site. An unmeasured first round resolves the
+/// addresses and warms the caches.
 fn rows(args: &Args) -> Result<Vec<Row>> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let contenders = args.common.contenders(network)?;
@@ -118,7 +118,8 @@ fn row(plugins: &str, ports: u16) -> Row {
     Row::new(vec![("ports", ports.to_string())], plugins)
 }
 
-/// Returns the floor, with a pod without ports, and each contender's nodes.
+/// Creates the sites: first the floor, with a pod without host ports, then a node for each plugin
+/// directory and number of ports.
 fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a str, Site<'a>)>> {
     let bar = progress(contenders.len() * args.ports().len())?;
     let mut sites = Vec::new();

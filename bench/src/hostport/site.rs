@@ -9,7 +9,8 @@ use anyhow::Result;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// A node with its pods. On drop its namespaces end, and everything in them.
+/// A node with its pods. When it is dropped, the kernel deletes its namespaces with everything in
+/// them.
 pub(crate) struct Site<'a> {
     pub(crate) attached: Attached<'a>,
     /// Number of forwarded ports.
@@ -21,8 +22,8 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Creates a node with `count` ports. The unmeasured ports belong to other pods: half of them
-    /// are attached before the measured pod, half after it.
+    /// Creates a node with `count` ports. The unmeasured ports belong to other pods. Half of these
+    /// pods are attached before the measured pod, half after it.
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path, count: u16) -> Result<Self> {
         let mut attached = Attached::new(conflist, dir)?;
         let others = count.saturating_sub(1);

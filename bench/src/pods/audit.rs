@@ -11,8 +11,8 @@ pub(super) fn len(log: &Path) -> Result<usize> {
     Ok(read(log)?.lines().count())
 }
 
-/// Counts the finished requests about a namespace after the first `from` lines: `2 get pods, patch
-/// pods/status`.
+/// Counts the finished requests about a Kubernetes namespace, without the first `from` lines of the
+/// log. Returns a text such as `2 get pods, patch pods/status`.
 pub(super) fn requests(log: &Path, from: usize, namespace: &str) -> Result<String> {
     Ok(told(&read(log)?, from, namespace))
 }

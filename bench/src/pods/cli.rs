@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// away
     #[arg(long, value_name = "NAME=FILE")]
     far: Vec<Named>,
-    /// Round-trip time to that API server
+    /// Round-trip time to the API server of `--far`
     #[arg(long, value_name = "MS", default_value_t = 400)]
     round_trip: u64,
     /// Audit log of the API server, to report the requests of these calls

@@ -27,7 +27,7 @@ const ROUND_TRIPS: &str = "round_trips";
 const ADD: &str = "ADD";
 const DEL: &str = "DEL";
 
-/// Measures all contenders, reports them, and judges the budgets.
+/// Measures all plugin directories, reports the figures, and judges the budgets.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let machine = Machine::observe()?;
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge("ratios of medians", &budget::of(&report), args.enforce)
 }
 
-/// Returns the rows of all ADDs, then those of all DELs, and the requests of the calls to the far
-/// server.
+/// Measures all rounds. Returns the rows of all ADDs, then the rows of all DELs, and a line for
+/// each directory with its requests to the API server.
 fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     let network = args.common.conflist.first().context("no --conflist")?;
     let plugins = args.common.contenders(network)?;
@@ -119,7 +119,8 @@ fn rows(args: &Args) -> Result<(Vec<Row>, Vec<String>)> {
     Ok((adds, asked))
 }
 
-/// Creates the node of one directory, with a link to this namespace and its daemon.
+/// Creates the node of one plugin directory. Links it to this network namespace, and starts the
+/// directory's daemon, if any.
 fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Result<Site<'a>> {
     let mut site = Site::plugins(plugins, Held::default(), 1)?;
     site.node.link_here(u8::try_from(number)?)?;
@@ -129,8 +130,8 @@ fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Res
     Ok(site)
 }
 
-/// Runs one more ADD and DEL and returns their round trips, calculated from their time with the far
-/// server. Adds a line with the requests of both to `asked`.
+/// Runs one more ADD and DEL. Returns the number of round trips of each call, calculated from its
+/// time with the far API server. Adds a line with the requests of both calls to `asked`.
 fn one_more<'a>(
     args: &Args,
     name: &str,

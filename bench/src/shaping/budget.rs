@@ -6,14 +6,14 @@ use crate::budget::{Bound, Budget};
 use crate::report::{Beside, Report, Row};
 use std::collections::BTreeMap;
 
-/// Largest distance of goodput from the ideal.
+/// Maximum distance of goodput from the ideal, relative to the ideal.
 const OFF_IDEAL: f64 = 0.03;
-/// Additional round-trip time beside bulk traffic, relative to the baseline.
+/// Maximum additional round-trip time beside bulk traffic, relative to the baseline.
 const ROUND_TRIP: f64 = 0.1;
-/// CPU time per Gbit relative to the baseline, over all settings of a conflist. Between single
-/// windows it differs by more than between plugins.
+/// Maximum CPU time per Gbit relative to the baseline, over all settings of a conflist. Single
+/// measurements differ by more than the plugins do.
 const PROCESSOR_TIME: f64 = 1.0;
-/// Lowest rate of these settings: at lower rates most of it is the node's own work.
+/// Lowest rate at which CPU time is judged. At lower rates, most CPU time is the node's own work.
 const CPU_FROM: Rate = Rate::M100;
 
 /// Returns all budgets of the directories that are not the baseline.
@@ -61,7 +61,7 @@ fn of_row(report: &Report, row: &Row) -> Vec<Budget> {
     budgets
 }
 
-/// Returns a budget for each directory and conflist.
+/// Returns a budget of CPU time for each plugin directory and conflist.
 fn processor_time<'a>(report: &Report, rows: impl Iterator<Item = &'a Row>) -> Vec<Budget> {
     let mut all: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows {

@@ -18,23 +18,25 @@ const SEGMENT_V6: u16 = 1500 - 40 - 32;
 /// Headers of a UDP datagram: Ethernet, IP, UDP.
 const UDP_HEADERS_V4: u16 = 14 + 20 + 8;
 const UDP_HEADERS_V6: u16 = 14 + 40 + 8;
-/// The burst: this fraction of a second, and a minimum in bits.
+/// Burst of a limit: the bits of one second divided by this number, but at least `LEAST_BURST`
+/// bits.
 const BURST_PARTS: u64 = 100;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
 /// Minimum of bits that the rate lets through before the measurement starts: the burst, the first
 /// window of each of 16 flows, and the retransmissions in the meantime.
 const SETTLE_BITS: f64 = 6e6;
-/// Bits during the measurement: 500 frames, so that one more at either end makes no difference.
+/// Minimum of bits during the measurement: 500 frames, so that one more frame at either end makes
+/// no difference.
 const WINDOW_BITS: f64 = 6e6;
-/// Bits of TCP during the measurement. A flow reports several frames together: with the smaller
-/// number, four flows at 1M were off by up to 7 %, with this one by 1.3 %.
+/// Minimum of bits during a measurement of TCP. A flow reports several frames together. With
+/// [`WINDOW_BITS`], four flows at 1M were off by up to 7 %, with this number by 1.3 %.
 const TCP_WINDOW_BITS: f64 = 20e6;
-/// Number of TCP flows from which the window is longer: their initial retransmissions fall into it
-/// and must make no difference.
+/// Number of TCP flows from which the measurement is longer. The initial retransmissions of so many
+/// flows fall into the measurement, and must make no difference.
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 
-/// Mbit/s, written `10M`.
+/// Rate in Mbit/s, written `10M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rate(NonZeroU32);
 
@@ -99,8 +101,8 @@ impl Cell {
         }
     }
 
-    /// Returns the columns of the table for a list and, if another pod runs at the same time, its
-    /// limit.
+    /// Returns the names and values of the first columns of the table. `beside` is the limit of
+    /// another pod that sends at the same time.
     pub(crate) fn setting(
         &self,
         conflist: &str,

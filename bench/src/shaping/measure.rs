@@ -139,7 +139,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns the path of a pod's traffic. Its peer is the gateway.
+/// Returns the path of the traffic between a pod and its gateway.
 fn way<'a>(
     attached: &'a Attached<'_>,
     slot: usize,

@@ -25,7 +25,7 @@ use cli::Args;
 use measure::Place;
 
 const GOODPUT: &str = "goodput_mbps";
-/// Goodput relative to the best one that the rate allows.
+/// Goodput relative to the highest goodput that the rate allows.
 const OF_IDEAL: &str = "of_ideal";
 /// Share of TCP segments that were retransmitted.
 const RESENT: &str = "resent";
@@ -41,13 +41,13 @@ const PAIR: [Rate; 2] = [Rate::M10, Rate::M50];
 /// One setting of a conflist.
 #[derive(Clone, Copy)]
 enum Setting {
-    /// One pod; true to measure round trips.
+    /// One pod. If the flag is true, round trips are measured as well.
     Alone(Cell, bool),
     /// Two pods of different rates at the same time.
     Pair([Cell; 2]),
 }
 
-/// Measures all settings of the command line and reports them.
+/// Measures all settings of the command line, and reports the figures.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let congestion = congestion(args)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge(&about, &budget::of(&report), args.enforce)
 }
 
-/// Returns TCP's congestion control.
+/// Returns the name of TCP's congestion control: the requested one, or the node's default.
 fn congestion(args: &Args) -> Result<String> {
     match &args.congestion {
         Some(given) => Ok(given.clone()),
@@ -135,7 +135,7 @@ fn rows(args: &Args) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// Adds a round to the rows of a contender.
+/// Adds the figures of a round to the rows of a plugin directory.
 fn add(rows: &mut [Row], measured: Result<Vec<Figures>>) {
     match measured {
         Ok(figures) => rows

@@ -49,8 +49,8 @@ impl Segments {
     }
 }
 
-/// Returns the counter of this name from a pair of lines with this prefix, names first. The
-/// kernel's counter has 64 bits, of which the low 32 are sufficient.
+/// Returns the counter `name` from the two lines with the prefix `lines`: the first has names, the
+/// second values. The kernel's counter has 64 bits; the low 32 are sufficient.
 fn counter(text: &str, lines: &str, name: &str) -> Option<u32> {
     let mut lines = text
         .lines()

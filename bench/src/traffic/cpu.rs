@@ -28,7 +28,7 @@ impl Moment {
         })
     }
 
-    /// Returns the busy time of the processors since then.
+    /// Returns the busy time of all processors since this moment.
     pub(crate) fn busy(&self) -> Result<Duration> {
         let now = Self::now()?;
         let passed = now.at.duration_since(self.at) * self.processors;
@@ -36,7 +36,8 @@ impl Moment {
     }
 }
 
-/// Returns the time during which all processors were idle or waited for a disk, and their number.
+/// Returns the idle time of all processors together, including waits for a disk, and the number of
+/// processors.
 fn parse(text: &str) -> Option<(Duration, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // user nice system idle iowait …

@@ -49,11 +49,11 @@ pub(crate) struct Way<'a> {
     pub(crate) entrance: Option<Entrance>,
 }
 
-/// A forwarded address of the receiver.
+/// Address and port that are forwarded to the receiver.
 #[derive(Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) at: SocketAddr,
-    /// Port of the receiver behind the address.
+    /// Port on which the receiver gets the forwarded traffic.
     pub(crate) port: u16,
 }
 
@@ -147,8 +147,8 @@ impl Window {
         }
     }
 
-    /// Returns the payload in bits per second, from the first read in the window, whose bytes
-    /// arrived earlier, to the last read.
+    /// Returns the payload in bits per second, from the first to the last read in the window. The
+    /// bytes of the first read do not count, because they arrived earlier.
     pub(crate) fn goodput_bps(&self, arrivals: &[Arrival]) -> Option<f64> {
         let inside: Vec<_> = arrivals
             .iter()

@@ -129,7 +129,8 @@ fn answer<M: Messages>(mut socket: M, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a message that starts with its number, so that answers to earlier ones are recognised.
+/// Returns a message that starts with its number, so that answers to earlier messages are
+/// recognised.
 fn message(number: u64) -> [u8; SIZE] {
     let mut message = [0; SIZE];
     for (to, byte) in message.iter_mut().zip(number.to_be_bytes()) {

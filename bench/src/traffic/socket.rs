@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest wait for a connection, and for an IPv6 address to become usable.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Size with which a receiver without CPU time for a moment loses no datagram.
+/// Size of the receive buffer in bytes. It is so large that no datagram is lost while the receiver
+/// has no CPU time for a moment.
 const UDP_BUFFER: usize = 8 << 20;
 
 /// Opens a connection; returns the sender's socket and the receiver's.
@@ -45,7 +46,8 @@ pub(crate) fn listen(way: &Way<'_>) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, way.entrance.map_or(to, |entrance| entrance.at)))
 }
 
-/// Connects to `listener` through the path's forwarded address.
+/// Connects from the sender's address to `to`, and accepts the connection at `listener`. Returns
+/// the sender's socket and the receiver's.
 pub(crate) fn connect(
     way: &Way<'_>,
     listener: &TcpListener,
@@ -111,7 +113,7 @@ fn port(way: &Way<'_>) -> u16 {
     way.entrance.map_or(0, |entrance| entrance.port)
 }
 
-/// Returns true if a blocking call only timed out or was interrupted.
+/// True if a blocking call only timed out or was interrupted.
 pub(crate) fn is_look(err: &io::Error) -> bool {
     matches!(
         err.kind(),

@@ -15,13 +15,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Buffer size in bytes, so that a typical configuration takes one read.
+/// Initial size in bytes of the buffer for standard input. A typical configuration fits in it.
 const INPUT_LEN: usize = 4 * 1024;
 
-/// True once a part of an answer is written, because the runtime reads one document.
+/// True once part of an answer is written. No other answer may follow, because the runtime reads
+/// only one JSON document.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Answers the call that the environment describes.
+/// Answers the plugin call that the environment describes, and returns the exit status.
 pub fn run(arguments: &[OsString]) -> u8 {
     set_panic_answer();
     let mut version = Version::NEWEST;
@@ -34,15 +35,16 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error to the runtime's standard output. Uses standard error if an answer has begun, or
-/// none can be written.
+/// Writes an error to standard output for the runtime. Writes it to standard error instead if part
+/// of an answer is already written, or if standard output fails.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
         output::tell(format_args!("{error}"));
     }
 }
 
-/// Returns the plugin name that the program was called by.
+/// Returns the file name that the program was started by, which selects the plugin. Returns `braid`
+/// if the first argument has no file name.
 pub fn plugin_name(arguments: &[OsString]) -> String {
     if let Some(path) = arguments.first()
         && let Some(name) = Path::new(path).file_name().and_then(OsStr::to_str)
@@ -66,13 +68,14 @@ fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
     *version = request.conf.version;
-    // Never taken apart, nor closed: the process ends behind it.
+    // The result is not dropped, because the process ends right after this.
     let machine = This::new(output::log());
     let answered = attach::answer(request, plugin_name, &machine, &Kubernetes, &mut deliver);
     answered.map(std::mem::forget)
 }
 
-/// Reads the configuration, usually in one read and another one that finds the end.
+/// Reads the configuration from standard input: usually one read for the text, and one that finds
+/// the end.
 fn read_input() -> nix::Result<Vec<u8>> {
     let (mut input, mut len) = (vec![0; INPUT_LEN], 0);
     loop {
@@ -94,8 +97,8 @@ fn deliver(text: &str) -> Result<(), Error> {
     write(text).map_err(|err| Error::io(format!("write the result to standard output: {err}")))
 }
 
-/// Writes the answer in one piece, so that the runtime wakes up once. The answer counts as begun
-/// once a part of it is written.
+/// Writes the answer in one piece, so that the runtime wakes up once. Sets [`IS_BEGUN`] once part
+/// of it is written.
 fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
@@ -118,8 +121,8 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// Answers the runtime after a panic, unless it has an answer already. The panic is also printed to
-/// standard error.
+/// Installs a panic hook. The hook prints the panic to standard error and, unless part of an answer
+/// is already written, writes an error for the runtime.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -18,13 +18,13 @@ const PLUGIN_FOLDERS: &str = "/opt/cni/bin:/usr/lib/cni";
 /// Folder of a node's network configurations.
 pub(super) const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// Returns the type of a plugin.
+/// Returns the key `type` of a plugin's configuration, if it is a string.
 pub(super) fn type_of(plugin: &Json) -> Option<&str> {
     plugin.get("type")?.as_str()
 }
 
-/// Returns the plugins of the node's configurations, without unreadable ones. A path that is not a
-/// file is reported.
+/// Returns the configuration of each plugin in the node's network configurations. Skips invalid
+/// files. A path that is not a regular file is also reported on standard error.
 pub(super) fn of_node() -> Vec<NetConf> {
     let mut confs = Vec::new();
     for entry in std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten() {
@@ -59,7 +59,7 @@ pub(super) fn folders_of_leases(confs: &[NetConf]) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the configurations of type `braid` that attach pods.
+/// Returns the configurations of type `braid` that attach pods, with their parsed settings.
 pub(super) fn of_pods(confs: Vec<NetConf>) -> Vec<(NetConf, Settings)> {
     let mut found = Vec::new();
     for conf in confs {
@@ -72,7 +72,8 @@ pub(super) fn of_pods(confs: Vec<NetConf>) -> Vec<(NetConf, Settings)> {
     found
 }
 
-/// Parses the plugins of a node's configuration, as a runtime calls them.
+/// Parses a network configuration of the node. Returns the configuration that a runtime would pass
+/// to each of its plugins.
 fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
     let json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {
@@ -90,7 +91,8 @@ fn plugin_confs(list: &NetConfList) -> Result<Vec<NetConf>, Error> {
     Ok(confs)
 }
 
-/// Returns the configuration for each plugin; expands a list of type `braid`.
+/// Returns one configuration for each plugin in the list of a `braid` configuration. Any other
+/// configuration is returned as it is.
 fn of_plugins(conf: NetConf) -> Result<Vec<NetConf>, Error> {
     match NetConfList::from_braid(&conf)? {
         Some(list) if conf.plugin == BRAID => plugin_confs(&list),
@@ -114,8 +116,9 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Parses a single plugin, or a list, which becomes a list of type `braid`. A list with only a
-/// `braid` plugin, as in a node's `/etc/cni/net.d`, becomes that plugin.
+/// Parses the configuration of a single plugin or of a list. A list becomes one configuration of
+/// type `braid`. A list with only a `braid` plugin, as in a node's `/etc/cni/net.d`, becomes the
+/// configuration of that plugin.
 fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     let mut json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {
@@ -133,8 +136,8 @@ fn parse(bytes: &[u8]) -> Result<NetConf, Error> {
     NetConf::from_json(json)
 }
 
-/// Returns the call that attaches a container to the networks of some files. The interfaces after
-/// the first are `net1` and so on.
+/// Returns the call that attaches a container to the networks in these files. Interfaces after the
+/// first are named `net1`, `net2` and so on.
 pub(super) fn call(files: &[PathBuf], attachment: &Attachment) -> Result<Invocation, Error> {
     let mut confs = Vec::new();
     for file in files {
@@ -187,7 +190,8 @@ pub(super) fn plugin_path() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns a container's interface; `args` is the value of `CNI_ARGS`.
+/// Returns the attachment of a container's interface. `args` is the value of `CNI_ARGS`. Fails if
+/// the container id or the interface name is invalid.
 pub(super) fn attachment(
     container_id: &str,
     ifname: &str,

@@ -1,5 +1,5 @@
-//! `braid dhcp daemon`, also called as `dhcp daemon`: daemon of the dhcp IPAM, with the reference's
-//! flags.
+//! `braid dhcp daemon`, or `dhcp daemon` under the plugin's name: the daemon for the IPAM plugin
+//! `dhcp`, with the flags of the reference plugin.
 
 use super::{Outcome, SUCCESS, output};
 use braid_core::ipam::dhcp::config::SOCKET;
@@ -16,8 +16,8 @@ const USAGE: &str = "dhcp daemon [-socketpath PATH] [-pidfile PATH] [-hostprefix
 /// Acquire and renew DHCP leases for containers: `dhcp daemon`
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The word `daemon`, then the reference's flags: -socketpath, -pidfile, -hostprefix,
-    /// -broadcast, -timeout, -resendmax, -resendtimeout
+    /// The word `daemon`, then the flags of the reference plugin: -socketpath, -pidfile,
+    /// -hostprefix, -broadcast, -timeout, -resendmax, -resendtimeout
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<OsString>,
 }
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     called_so(&arguments.words).unwrap_or_else(|| Err(format!("dhcp: usage: {USAGE}").into()))
 }
 
-/// Runs the daemon if the first word is `daemon`.
+/// Runs the daemon if the first word is `daemon`; returns `None` for any other word.
 pub(super) fn called_so(words: &[OsString]) -> Option<Outcome> {
     let (first, flags) = words.split_first()?;
     (first == "daemon").then(|| run_daemon(flags))

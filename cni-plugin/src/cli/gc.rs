@@ -1,6 +1,6 @@
-//! `braid gc`: deletes every attachment without a network namespace, with its addresses, and every
-//! lease of a terminated container. This includes pods that Multus attached before the node changed
-//! to braid.
+//! `braid gc`: deletes attachments that have lost their network namespace, their addresses, and the
+//! leases of terminated containers. Pods that Multus attached before the node switched to braid are
+//! included.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use braid_core::cni::{Error, NetConf, Owner};
@@ -87,7 +87,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(code)
 }
 
-/// Networks of a container without a network namespace.
+/// Attachments of a container that has lost its network namespace.
 enum Dead {
     /// Found in a record.
     Recorded(Box<Record>),
@@ -137,7 +137,8 @@ fn row(network: &str, (lease, why): &(LeaseFile, Death), is_dry_run: bool) -> Ve
     ]
 }
 
-/// Processes every item, even after a failure, and prints the outcome of each.
+/// Calls `work` for every item, even after a failure, and prints a table with the outcome of each.
+/// Returns the exit status.
 pub(super) fn take_back<T>(
     all: &[T],
     key: impl Fn(&T) -> &Key,

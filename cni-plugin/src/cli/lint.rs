@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Default namespace of the network in the default network's annotation.
+/// Namespace for the default-network annotation of a pod, if the annotation names none.
 const SYSTEM: &str = "kube-system";
 
 /// Check manifests of networks and pods; exit status 1 if a pod would not start
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// A finding and its place.
+/// A finding and its position in a file.
 #[derive(Debug, Serialize)]
 struct LintReport {
     file: String,
@@ -156,8 +156,8 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
     lint::nad(nad).into_iter().map(report).collect()
 }
 
-/// Returns the line, and the column of a syntax error, of a place in a text; `first` is the text's
-/// line in the file.
+/// Converts a place in `text` to a position in the file. `first` is the line at which `text` begins
+/// in the file. Only the position of a syntax error has a column.
 fn position(
     file: &File,
     first: usize,
@@ -201,8 +201,8 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
     all
 }
 
-/// Returns the requests of a selection that its network can't serve. A network that is in none of
-/// the files is reported only if the files contain networks.
+/// Returns a finding for each request of a selection that its network can't serve. A network that
+/// is in none of the files is reported only if the files contain networks.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
         if nads.is_empty() {

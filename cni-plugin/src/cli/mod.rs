@@ -55,7 +55,8 @@ enum Command {
     Dhcp(dhcp::Arguments),
 }
 
-/// Runs the plugin or the command of the command line.
+/// Runs the command of the command line, or prints the version of the plugin that the program was
+/// started as. Returns the exit status.
 pub fn run(arguments: Vec<OsString>) -> u8 {
     let called_as = cni::plugin_name(&arguments);
     if called_as == "dhcp"
@@ -86,7 +87,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
     told(outcome)
 }
 
-/// Returns the exit status, after an error is printed.
+/// Returns the exit status of a command. Prints its error, if it failed.
 fn told(outcome: Outcome) -> u8 {
     outcome.unwrap_or_else(|err| {
         output::tell(format_args!("braid: {err}"));

@@ -23,8 +23,8 @@ pub(super) fn print(text: &str) -> u8 {
     print_more(text).break_value().unwrap_or(SUCCESS)
 }
 
-/// Writes to standard output. Breaks with the exit code if that fails. A reader that closes the
-/// pipe early (`| head`) is not a failure.
+/// Writes to standard output. Breaks with the exit code if the write fails. The code is 0 if the
+/// reader has closed the pipe early (`| head`).
 pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
     let mut stdout = std::io::stdout().lock();
     match stdout
@@ -40,18 +40,19 @@ pub(super) fn print_more(text: &str) -> ControlFlow<u8> {
     }
 }
 
-/// Writes a line for the operator to standard error, in one piece. It may be closed or full, which
-/// is not a reason to fail.
+/// Writes a line for the operator to standard error, in one piece. Ignores errors, because standard
+/// error may be closed or full.
 pub(super) fn tell(sentence: Arguments<'_>) {
     let _ = stderr().write_all(format!("{sentence}\n").as_bytes());
 }
 
-/// Receiver of the library's sentences, and of foreign plugins' standard error: standard error.
+/// Returns a log that writes messages of the library, and the standard error of foreign plugins, to
+/// standard error.
 pub(super) fn log() -> Log {
     Log::new(tell).with_output(copy)
 }
 
-/// Copies text to standard error, under the same conditions as [`tell`].
+/// Copies text to standard error. Ignores errors like [`tell`].
 fn copy(text: &[u8]) {
     let _ = stderr().write_all(text);
 }

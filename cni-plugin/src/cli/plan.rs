@@ -48,7 +48,7 @@ struct PlanReport {
     ns: Option<String>,
     command: Option<String>,
     note: Option<String>,
-    /// True if the node has it already, so that the command would not run.
+    /// True if the node already has the state that the command creates. The command would not run.
     held: bool,
 }
 
@@ -99,7 +99,7 @@ fn shown(line: &Line) -> PlanReport {
     }
 }
 
-/// Returns the step without its namespace.
+/// Returns the command of a step, without its namespace.
 fn command(step: &Step) -> String {
     let text = step.to_string();
     let ns = step.ns().to_string();

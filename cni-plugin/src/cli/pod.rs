@@ -1,4 +1,4 @@
-//! A pod in manifest files, converted to the call that runtime and cluster would make.
+//! A pod in manifest files, converted to the call that a runtime would make for it in a cluster.
 
 use super::conf;
 use super::manifests;
@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// Networks to attach: some configurations, or the networks of a pod.
 #[derive(Debug, Args)]
 pub(super) struct Networks {
-    /// Configuration of a plugin or a list of plugins, one for each network; with -f only the
-    /// default network's, by default a separate bridge; `-` for standard input
+    /// Configurations of a plugin or a list of plugins, one file for each network; `-` for standard
+    /// input; with -f at most one file, for the default network (by default a separate bridge)
     #[arg(required_unless_present = "files")]
     conf: Vec<PathBuf>,
     /// Manifests of a pod and its networks, in YAML or JSON
@@ -29,7 +29,7 @@ pub(super) struct Networks {
     pod: Option<String>,
 }
 
-/// A pod in a cluster made from manifests.
+/// A pod in a simulated cluster, which has the objects of manifest files.
 #[derive(Debug)]
 pub(super) struct InCluster {
     publisher: Publisher,
@@ -37,7 +37,8 @@ pub(super) struct InCluster {
 }
 
 impl Networks {
-    /// Returns the call, and its cluster, if any.
+    /// Returns the call that attaches the networks. With manifests, also returns the pod in its
+    /// simulated cluster.
     pub(super) fn call(
         &self,
         attachment: &Attachment,
@@ -108,8 +109,8 @@ impl Networks {
     }
 }
 
-/// Returns a configuration that attaches pods. `conf` is its default network, unless `conf`
-/// attaches pods itself.
+/// Returns a configuration that attaches pods: `conf`, if it does so, or else a configuration with
+/// `conf` as the default network.
 fn of_pods(conf: &NetConf) -> Json {
     let mut json = (*conf.json).clone();
     if key_of_pods(&json).is_none() {
@@ -131,7 +132,7 @@ pub(super) fn bridge_of(container_id: &str) -> String {
     format!("try-{}", word.get(..8).unwrap_or("0"))
 }
 
-/// Returns a default network that only creates a bridge on the host, without other pods.
+/// Returns the built-in default network: a bridge on the host for this container alone.
 fn built_in(container_id: &str) -> Result<NetConf, Error> {
     let bridge = bridge_of(container_id);
     let text = format!(
@@ -144,7 +145,7 @@ fn built_in(container_id: &str) -> Result<NetConf, Error> {
 }
 
 impl InCluster {
-    /// Publishes the results of the call.
+    /// Publishes the results of the call in the simulated cluster.
     pub(super) fn publish(
         &mut self,
         attached: &[pods::AttachedNetwork<'_>],

@@ -57,7 +57,8 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     directions
 }
 
-/// Opens the host and, if it still exists, the container.
+/// Opens the kernel state of the host and, if it still exists, of the container's network
+/// namespace.
 fn open(record: &Record) -> Option<Kernel> {
     let netns = match &record.netns {
         Some(path) if netns_of(record) != Netns::Gone => NetNs::open(path).ok(),
@@ -97,7 +98,8 @@ fn passed(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Option<Traffic> {
     })
 }
 
-/// Returns the number of packets that a guard beside the shaper dropped.
+/// Returns the number of packets that a guard dropped, or of `AF_XDP` bindings that it refused,
+/// because they would bypass the shaper. 0 if the number can't be read.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let dropped = if let Step::Add(Thing::PacketGuard(guard)) = guard {
         held_packets(kernel, guard)

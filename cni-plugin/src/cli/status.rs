@@ -28,12 +28,12 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// Displayed digits of a runtime's container id, which has 64 hexadecimal digits. A shorter id is
-/// shown whole.
+/// Number of displayed digits of a container id with at least 64 digits, as runtimes use. A shorter
+/// id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
-/// One attachment.
+/// One attachment in the output of `braid status`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct StatusReport {
     /// `<namespace>/<name>` of the pod, if the runtime passed it.
@@ -55,7 +55,7 @@ struct StatusReport {
     netns_state: &'static str,
     /// Seconds since the record was last written.
     age_seconds: u64,
-    /// Shaped directions.
+    /// Limit and counters of each shaped direction.
     bandwidth: Vec<Direction>,
 }
 
@@ -121,7 +121,7 @@ fn addresses(attached: &Attached) -> Vec<String> {
     addresses
 }
 
-/// Returns the types of a list, or the attachment's own.
+/// Returns the plugin types of a list, joined by `+`, or the single type of the attachment.
 fn types(attached: &Attached) -> String {
     match list_of(attached) {
         Some(list) => {
@@ -145,8 +145,8 @@ fn host_link_of(attached: &Attached) -> Option<String> {
     Some(link.name.to_string())
 }
 
-/// Returns the host end of a created link: the link itself if it is on the host, or the parent of a
-/// child.
+/// Returns the host link of a step that creates a link: the parent, as for a macvlan or ipvlan, or
+/// else the link if it is on the host. `None` for other steps.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;

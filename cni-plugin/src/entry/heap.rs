@@ -11,7 +11,8 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Size of each half in bytes: several times the need of an ADD with the full chain.
+/// Size in bytes of each half of the block: several times the need of an ADD with a full plugin
+/// chain.
 const HALF: usize = 512 * 1024;
 /// Minimum size of a large piece in bytes. Large pieces are buffers with mostly untouched bytes,
 /// and have a separate half.
@@ -22,8 +23,8 @@ const POPULATED: usize = 64 * 1024;
 /// Allocation unit in bytes. Each piece takes a multiple of it, and is aligned to it.
 const UNIT: usize = 16;
 
-/// The block, aligned to the largest page of the architecture. The first pieces are in the
-/// populated pages.
+/// Allocator with a static block of memory, aligned to the largest page of the architecture. The
+/// first pieces are in the populated pages.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 pub struct Heap {
@@ -63,7 +64,8 @@ impl Heap {
         self.memory.get().cast()
     }
 
-    /// Allocates a piece after all others. It is zero, because it was never used before.
+    /// Allocates a piece after all others of its half. Its bytes are zero, because they were never
+    /// used before. `None` if it does not fit.
     fn take(&self, layout: Layout) -> Option<*mut u8> {
         let (half, len) = (usize::from(layout.size() >= LARGE), length(layout.size()));
         if layout.align() > UNIT || len > HALF {
@@ -75,7 +77,7 @@ impl Heap {
         Some(unsafe { self.start().add(half * HALF + offset) })
     }
 
-    /// Returns the offset of a piece, if it is in the block.
+    /// Returns the offset of a piece in the block; `None` if the C library allocated it.
     fn place(&self, piece: *const u8) -> Option<usize> {
         piece
             .addr()
@@ -94,8 +96,8 @@ impl Heap {
     }
 }
 
-/// Returns the bytes that a piece of this size takes. No layout is longer than half of the address
-/// space.
+/// Returns the number of bytes that a piece of this size takes in the block. This can't overflow,
+/// because no layout is longer than half of the address space.
 const fn length(size: usize) -> usize {
     size.next_multiple_of(UNIT)
 }

@@ -1,5 +1,5 @@
-//! Start and end of the process, for the command line and plugin calls only. The library below does
-//! not depend on the process.
+//! Start and end of the process, for the command line and plugin calls only. The library does not
+//! depend on these modules.
 //!
 //! ```text
 //!  start    ─ before anything else, and the end      heap   ─ memory, freed with the process

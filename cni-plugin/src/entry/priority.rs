@@ -1,10 +1,11 @@
-//! Scheduling priority of a call.
+//! Scheduling priority of a plugin call.
 
 #![expect(unsafe_code, reason = "the system call has no wrapper")]
 
 /// `SCHED_FLAG_RESET_ON_FORK`: child processes have the default priority again.
 const RESET_ON_FORK: u64 = 0x01;
-/// `SCHED_NORMAL`. The caller's policy would also keep the priority of child processes.
+/// `SCHED_NORMAL`. If the call kept the caller's policy instead, the kernel would ignore
+/// [`RESET_ON_FORK`].
 const NORMAL: u32 = 0;
 const MOST_URGENT: i32 = -20;
 /// `SCHED_ATTR_SIZE_VER0`, in bytes.
@@ -25,9 +26,9 @@ struct SchedAttr {
 
 const _: () = assert!(size_of::<SchedAttr>() == SIZE as usize);
 
-/// Raises the call above ordinary processes, if permitted. It lives for two milliseconds and holds
-/// locks that every change to any network of the node waits for. If it loses the processor while
-/// holding a lock, all of them stop.
+/// Gives this process priority over ordinary processes, if permitted. A plugin call takes two
+/// milliseconds and holds locks that every change to any network of the node waits for. If the call
+/// loses the processor while it holds a lock, all these changes stop.
 pub fn raise() {
     let attr = SchedAttr {
         size: SIZE,

@@ -29,7 +29,7 @@ pub fn note_instead() -> nix::Result<()> {
     Ok(())
 }
 
-/// Returns the number of the last recorded signal.
+/// Returns the number of the last recorded signal; `None` if there was none.
 pub fn noted() -> Option<u8> {
     u8::try_from(CAUGHT.load(Ordering::Relaxed))
         .ok()

@@ -13,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Makes a write to a closed pipe an error instead of a fatal signal, and opens standard
-/// descriptors that are closed. Otherwise the next opened file would become standard output, and a
-/// result would be written to it. The replacement of standard output refuses writes, so that the
-/// result does not count as delivered.
+/// Ignores SIGPIPE, so that a write to a closed pipe is only an error, and opens `/dev/null` for
+/// standard descriptors that are closed. Otherwise the next opened file would become standard
+/// output, and a result would be written to it. The replacement of standard output refuses writes,
+/// so that the result does not count as delivered.
 pub fn prepare() {
     // SAFETY: the signal is ignored, and no handler is installed.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
@@ -39,28 +39,29 @@ pub fn prepare() {
     }
 }
 
-/// Returns standard input, without the buffer of Rust's own.
+/// Returns the descriptor of standard input, without the buffer of [`std::io::stdin`].
 pub const fn input() -> BorrowedFd<'static> {
     // SAFETY: [`prepare`] ensures that it is open, and it is never closed.
     unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }
 }
 
-/// Returns standard output, without the buffer of Rust's own.
+/// Returns the descriptor of standard output, without the buffer of [`std::io::stdout`].
 pub const fn output() -> BorrowedFd<'static> {
     // SAFETY: as above.
     unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }
 }
 
-/// Ends the process without the C library's exit handlers, which have nothing to do: every write is
-/// flushed.
+/// Ends the process without the C library's exit handlers. They have nothing to do, because all
+/// output is already written.
 pub fn end(code: u8) -> ! {
     // SAFETY: no memory of this process is used after it.
     unsafe { libc::_exit(code.into()) }
 }
 
 /// Returns the program's arguments, which some C libraries pass only to `main`. A script of one
-/// line, `#!` and the path of this program, works like a link with the script's name. The kernel
-/// has put the interpreter before the script's path, and it is removed here.
+/// line, `#!` and the path of this program, works like a link with the script's name. For such a
+/// script, the kernel puts the interpreter's path before the script's path, and this function
+/// removes it.
 ///
 /// # Safety
 ///
@@ -79,8 +80,8 @@ pub unsafe fn arguments(count: libc::c_int, values: *const *const libc::c_char) 
         .collect()
 }
 
-/// Returns the path that the process was started by. This is the script's path if the kernel
-/// started its interpreter.
+/// Returns the path that was passed to `execve`. It is the path of the script if the kernel started
+/// this program as a script's interpreter.
 fn started_path() -> Option<&'static CStr> {
     // SAFETY: it reads a value that the kernel put on the process's stack.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;

@@ -1,6 +1,6 @@
-//! ICMP errors about TCP and UDP packets. The quoted packet is rewritten like the packet itself, so
-//! its sender recognises it. Such errors report the MTU of a path to the container, or a closed
-//! port to the client.
+//! ICMP errors about forwarded TCP and UDP packets. They report the MTU of the path to the
+//! container, or tell the client about a closed port. The packet quoted in an error is rewritten
+//! like the packet itself, so that its sender recognises it.
 
 use super::packet::{Ends, Network, TCP, UDP, diff, load, start, store};
 use aya_ebpf::{
@@ -38,7 +38,8 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Parses the error in `skb`; `None` if it is another packet.
+    /// Parses the packet in `skb`; `None` if it is not an ICMP error. `place` has the flags of the
+    /// link.
     #[inline(always)]
     pub fn parse(skb: *mut __sk_buff, place: u32) -> Option<Self> {
         let outer = Network::parse(skb, start(place))?;
@@ -74,8 +75,8 @@ impl Quote {
         })
     }
 
-    /// Replaces the ends of the error and of the quoted packet. The quoted TCP or UDP checksum is
-    /// kept, because most of the data that it covers is missing.
+    /// Replaces the addresses of the error, and the addresses and ports of the quoted packet. The
+    /// quoted TCP or UDP checksum is kept, because most of the data that it covers is missing.
     #[inline(always)]
     pub fn rewrite(&self, addrs: &[Address; 2], ends: &Ends) {
         let checksum = self.icmp + 2;

@@ -23,8 +23,8 @@ type Eight = [u32; 2];
 /// Validity of the kernel's answer: two to this power of nanoseconds, 67 ms.
 const HOLDS_SHIFT: u32 = 26;
 
-/// Time when the kernel last confirmed that an address is the host's, in units of 67 ms. braid
-/// writes a time long ago.
+/// Time when the kernel last confirmed that an address is the host's, in units of 67 ms. When braid
+/// adds an address, it writes a time long ago.
 #[btf_map]
 static LOCAL_ADDRS: HashMap<Address, u32, MOST, NO_PREALLOC> = HashMap::new();
 
@@ -32,13 +32,14 @@ static LOCAL_ADDRS: HashMap<Address, u32, MOST, NO_PREALLOC> = HashMap::new();
 pub struct Noted(*mut u32);
 
 impl Noted {
-    /// Returns the entry of the address; `None` if braid did not write one.
+    /// Returns the entry for an address; `None` if braid did not write one.
     #[inline(always)]
     pub fn find(addr: &Address) -> Option<Self> {
         LOCAL_ADDRS.get_ptr_mut(addr).map(Self)
     }
 
-    /// True if the kernel also considers this address, the packet's destination, to be the host's.
+    /// True if the kernel also considers this address to be the host's. It must be the packet's
+    /// destination.
     #[inline(always)]
     pub fn holds(&self, packet: &Packet) -> bool {
         // SAFETY: the map's value outlives the run, and every writer writes a time; the helper has
@@ -56,7 +57,7 @@ impl Noted {
     }
 }
 
-/// Returns the key for all host addresses of the family of `addr`.
+/// Returns the address that stands for all host addresses of the same family as `addr`.
 #[inline(always)]
 pub fn any_of(addr: &Address) -> Address {
     if is_v4(addr) {

@@ -1,13 +1,14 @@
 //! Host ports, translated on the client's link: `hp_in` rewrites requests on ingress, `hp_out`
 //! replies on egress. In between, the host sees an ordinary flow from the client to the container.
 //!
-//! Two kinds of clients have no link of their own where replies could be rewritten. The container
-//! itself sees the host as its client, and `hp_in` of its own link rewrites both directions. A
-//! neighbour's packet is redirected to the container's link, because the reply goes straight back
-//! through the bridge; `hp_in` of the container's link rewrites the reply.
+//! For two kinds of clients, `hp_in` on the container's link rewrites the replies as well. The
+//! first is the container itself, which sees the host as its client. The second is a neighbour on
+//! the bridge, because the reply goes straight back through the bridge. Its packet is redirected to
+//! the container's link.
 //!
-//! Other packets between bridge and container bypass the bridge in both directions: from its egress
-//! to the container's link, and from that link to its ingress.
+//! Packets of other clients bypass the bridge of the container in both directions. They are
+//! redirected from the bridge's egress to the container's link, and replies from that link to the
+//! bridge's ingress.
 //!
 //! Packets that the programs cannot forward pass unchanged, because nf_tables has the same ports.
 //! This includes packets that a rate-limited container sends to itself. Replies of such a container
@@ -44,7 +45,8 @@ static BY_ADDRESS: Array<u32, 1> = Array::new();
 #[btf_map]
 static NAT: LruHashMap<Answer, Origin, FLOWS> = LruHashMap::new();
 
-/// [`Origin::home`] of a flow without a packet redirected from its bridge to the container.
+/// Value of [`Origin::home`] until a packet of the flow was redirected from the bridge to the
+/// container.
 const NO_HOME: Mac = [0; 2];
 /// `PACKET_HOST` and `PACKET_OTHERHOST`.
 const TO_THIS_HOST: u32 = 0;
@@ -56,7 +58,7 @@ pub fn hp_in(ctx: TcContext) -> i32 {
     inward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
 }
 
-/// Gives containers' replies the host's address as their source.
+/// Replaces the source of containers' replies with the host's address and port.
 #[classifier]
 pub fn hp_out(ctx: TcContext) -> i32 {
     outward(ctx.skb.skb).unwrap_or(TC_ACT_UNSPEC)
@@ -101,8 +103,8 @@ fn inward(skb: *mut __sk_buff) -> Option<i32> {
     lead(&packet, target, flags, is_port)
 }
 
-/// Returns the target of the packet's destination on this link, if it is forwarded, and the
-/// client's [`Origin::flags`].
+/// Returns the target to which the packet is forwarded on this link, with [`Origin::flags`] for its
+/// client. `None` if the packet is not forwarded.
 #[inline(always)]
 fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)> {
     let [client, addr] = &packet.ends.addrs;
@@ -122,8 +124,8 @@ fn way(packet: &Packet, index: u32, place: u32) -> Option<(&'static Target, u16)
     (index == target.bridge && target.flags & NEIGHBOURS != 0).then_some((target, NEIGHBOUR))
 }
 
-/// Forwards a packet to the container. `None` if its destination is not the host, or if another
-/// flow would have the same replies.
+/// Forwards a packet to the container. `None` if the destination is not an address of the host, or
+/// if another flow would have the same replies.
 #[inline(always)]
 fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i32> {
     let Ends {
@@ -177,8 +179,8 @@ fn lead(packet: &Packet, target: &Target, flags: u16, is_port: bool) -> Option<i
     Some(unsafe { bpf_redirect(target.link, 0) } as i32)
 }
 
-/// Stores the packet's flow, unless it is stored, so that its replies can be rewritten. `None` if
-/// the destination is not the host, or another flow would have the same replies.
+/// Stores the packet's flow, if it is new, so that its replies can be rewritten. `None` if the
+/// destination is not an address of the host, or if another flow would have the same replies.
 #[inline(always)]
 fn remember(packet: &Packet, flow: &mut Known, is_port: bool) -> Option<()> {
     let Known { answer, origin } = flow;
@@ -220,7 +222,8 @@ fn leads_alike(one: &Origin, other: &Origin) -> bool {
         && bridge == other.bridge
 }
 
-/// Processes a container's reply and returns its verdict; `None` if the packet is not a reply.
+/// Processes a container's reply and returns the program's result; the outer `None` if the packet
+/// is not a reply of a known flow.
 #[inline(always)]
 fn turn_round(packet: &Packet, place: u32) -> Option<Option<i32>> {
     let last = last()?;
@@ -298,9 +301,9 @@ fn outward(skb: *mut __sk_buff) -> Option<i32> {
     None
 }
 
-/// Redirects a client's packet to the container's port, as the bridge would forward it. `None` if
-/// the packet is no longer on the flow's bridge, or has a VLAN tag, which the port may have to
-/// remove.
+/// Redirects a client's packet to the container's bridge port, as the bridge would forward it.
+/// `None` if the packet is not on the flow's bridge. Also `None` for a packet with a VLAN tag,
+/// which the bridge port may have to remove.
 #[inline(always)]
 fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     // SAFETY: the context is valid for the run, and the verifier lets a classifier read the fields.
@@ -328,9 +331,9 @@ fn past_bridge(skb: *mut __sk_buff, place: u32) -> Option<i32> {
     (bridge == index).then(|| unsafe { bpf_redirect(link, 0) } as i32)
 }
 
-/// Redirects a reply to the bridge's ingress, the reverse of [`past_bridge`]. `None` if it goes
-/// elsewhere, or comes from a container that is not the flow's, so that the bridge's own filters
-/// see it.
+/// Redirects a reply to the bridge's ingress, the reverse of [`past_bridge`]. `None` if the reply
+/// is not sent to the bridge, or comes from another container than the flow's. Such a reply must
+/// pass the filters of the bridge.
 #[inline(always)]
 fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     let [to, _] = mac_words(skb)?;
@@ -343,8 +346,8 @@ fn past_bridge_home(skb: *mut __sk_buff, origin: &Origin) -> Option<i32> {
     Some(unsafe { bpf_redirect(origin.bridge, u64::from(BPF_F_INGRESS)) } as i32)
 }
 
-/// Rewrites an incoming error: one about a reply, sent to the host, or one from a container about a
-/// neighbour's packet.
+/// Rewrites an incoming ICMP error. It is about a reply and sent to the host, or it comes from a
+/// container and is about a neighbour's packet.
 #[inline(always)]
 fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     if place & POD != 0
@@ -374,7 +377,8 @@ fn error_inward(error: &Quote, place: u32) -> Option<i32> {
     None
 }
 
-/// Rewrites an error about a client's packet, so that it refers to the host's port.
+/// Rewrites an ICMP error about a client's packet, so that it refers to the host port instead of
+/// the container.
 #[inline(always)]
 fn about_client(error: &Quote, host: Address, port: u16) {
     let Ends {
@@ -392,7 +396,7 @@ fn about_client(error: &Quote, host: Address, port: u16) {
     error.rewrite(&[[word(0), word(1), word(2), word(3)], to], &ends);
 }
 
-/// Swaps source and destination.
+/// Returns the ends with source and destination swapped.
 #[inline(always)]
 fn turned(ends: &Ends) -> Ends {
     Ends {
@@ -401,7 +405,7 @@ fn turned(ends: &Ends) -> Ends {
     }
 }
 
-/// Returns the flow of a packet from a container.
+/// Returns the key of the flow of a packet that a container sends.
 #[inline(always)]
 fn answer_of(ends: &Ends, protocol: u8) -> Answer {
     let Ends {
@@ -417,21 +421,22 @@ fn answer_of(ends: &Ends, protocol: u8) -> Answer {
     }
 }
 
-/// Returns the address and port that the client of a flow connected to.
+/// Returns the address and port that the client of a flow connected to; `None` if the flow is
+/// unknown.
 #[inline(always)]
 fn origin_of(answer: &Answer) -> Option<Origin> {
     // SAFETY: the value is copied immediately; a concurrent writer writes the same for this flow.
     unsafe { NAT.get(answer) }.copied()
 }
 
-/// Like [`origin_of`], for a packet that `hp_in` has just processed.
+/// Returns the same as [`origin_of`], and is faster for a packet that `hp_in` has just processed.
 #[inline(always)]
 fn recalled(answer: &Answer) -> Option<Origin> {
     recall(answer).or_else(|| origin_of(answer))
 }
 
-/// Returns the target of a destination. An entry for the address precedes the entry for all host
-/// addresses.
+/// Returns the target of a host port. An entry for the address `addr` takes precedence over an
+/// entry for all host addresses.
 #[inline(always)]
 fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     let mut at = Entrance {
@@ -448,8 +453,8 @@ fn target_of(addr: &Address, port: u16, protocol: u8) -> Option<*const Target> {
     HOST_PORTS.get_ptr(&at)
 }
 
-/// Deletes the flow of a packet that is not forwarded, unless braid noted its destination as the
-/// host's.
+/// Deletes the flow of a packet that is not forwarded. Does nothing on a bridge port, or if braid
+/// recorded the packet's destination as an address of the host.
 #[inline(always)]
 fn stays(packet: &Packet, is_port: bool) {
     if !is_port && Noted::find(&packet.ends.addrs[1]).is_none() {

@@ -19,11 +19,11 @@ const IPV6: u32 = 0xdd86;
 const ETHERNET_LEN: u32 = 14;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
-/// In the fragment field of IPv4, in network byte order: "more fragments", and the fragment's
-/// offset.
+/// Masks of the fragment field of IPv4, in network byte order: the flag "more fragments", and the
+/// fragment's offset.
 const MORE: u16 = 0x2000_u16.to_be();
 const PLACE: u16 = 0x1fff_u16.to_be();
-/// The same fields in the fragment header of IPv6.
+/// Masks of the same parts in the fragment header of IPv6.
 const MORE_V6: u16 = 1_u16.to_be();
 const PLACE_V6: u16 = 0xfff8_u16.to_be();
 /// Protocol number of the IPv6 fragment header.
@@ -52,8 +52,8 @@ struct Ipv4End {
     addrs: [u32; 2],
 }
 
-/// Rewritten bytes of a packet without IPv4 options, whose ports directly follow the addresses: one
-/// store instead of two.
+/// Rewritten bytes of a packet without IPv4 options. The ports directly follow the addresses, so
+/// one store is enough.
 #[repr(C, packed(2))]
 struct Ipv4EndAndPorts {
     end: Ipv4End,
@@ -119,7 +119,7 @@ pub struct Network {
     pub is_v6: bool,
     /// Header checksum; 0 for IPv6.
     pub checksum: u16,
-    /// Offsets of the header and of its end.
+    /// Offset of the IP header. `end` is the offset after it.
     pub start: u32,
     pub end: u32,
     /// Identification of the datagram if the packet is a fragment; `None` if it is whole.
@@ -183,7 +183,7 @@ impl Network {
     }
 }
 
-/// Returns the offset of the IP header.
+/// Returns the offset of the IP header on a link with the flags `place`.
 #[inline(always)]
 pub fn start(place: u32) -> u32 {
     if place & ETHERNET == 0 {
@@ -242,7 +242,7 @@ impl Packet {
         })
     }
 
-    /// Replaces the ends of the packet; returns false if it could not.
+    /// Replaces the addresses and ports of the packet; returns false if that fails.
     #[inline(always)]
     pub fn rewrite(&self, to: &Ends) -> bool {
         let from = &self.ends;
@@ -277,7 +277,7 @@ impl Packet {
         true
     }
 
-    /// Writes the new ends, and the checksum of the IPv4 header.
+    /// Writes the new addresses and ports, and the checksum of the IPv4 header.
     #[inline(always)]
     fn store_ends(&self, to: &Ends, diff: u64, has_ports: bool) {
         let Self {
@@ -311,7 +311,7 @@ impl Packet {
     }
 }
 
-/// Packs both ports for the checksum helper.
+/// Packs both ports into a number for the checksum helper.
 fn word([from, to]: [u16; 2]) -> u64 {
     (u32::from(from) | u32::from(to) << 16).into()
 }
@@ -341,7 +341,7 @@ pub fn macs(skb: *mut __sk_buff) -> Option<[[u8; 6]; 2]> {
     load(skb, 0)
 }
 
-/// Reads both hardware addresses as words.
+/// Reads both hardware addresses of an Ethernet frame as words, destination first.
 #[inline(always)]
 pub fn mac_words(skb: *mut __sk_buff) -> Option<[Mac; 2]> {
     let [first, second, third]: [u32; 3] = see(skb, 0)?;

@@ -1,9 +1,9 @@
 //! Maps of the programs `hp_in` and `hp_out`, which forward host ports to containers.
 
-/// 128 bits in network byte order; IPv4 as `::ffff:a.b.c.d`.
+/// IP address of 128 bits in network byte order; IPv4 as `::ffff:a.b.c.d`.
 pub type Address = [u32; 4];
 
-/// A hardware address: its first four bytes, then the last two.
+/// Hardware address: the first four bytes, then the last two.
 pub type Mac = [u32; 2];
 
 /// Maximum number of forwarded host ports.
@@ -15,22 +15,22 @@ pub const FLOWS: usize = 65_536;
 pub const FRAGMENTS: usize = 8192;
 /// Maximum number of host addresses.
 pub const LOCAL_ADDRS: usize = 4096;
-/// Maximum length of an owner's text, in bytes.
+/// Maximum length in bytes of the text that names the owner of a map entry.
 pub const OWNER_LEN: usize = 128;
 
-/// Flag in a filter's class id: frames on its link have an Ethernet header.
+/// Flag in a filter's class id: frames on the filter's link have an Ethernet header.
 pub const ETHERNET: u32 = 1;
-/// Flag in a filter's class id: its link connects a container.
+/// Flag in a filter's class id: the filter's link connects a container.
 pub const POD: u32 = 2;
-/// Flag in a filter's class id: its link is a port of a bridge.
+/// Flag in a filter's class id: the filter's link is a port of a bridge.
 pub const BRIDGE_PORT: u32 = 4;
-/// Flag in a filter's class id: its link is a bridge.
+/// Flag in a filter's class id: the filter's link is a bridge.
 pub const BRIDGE: u32 = 8;
 /// Flag in a filter's class id: a shaping queue for the container's packets follows, and no
 /// redirect may bypass it.
 pub const SHAPED: u32 = 16;
 
-/// Key of a host port.
+/// Map key of a host port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entrance {
@@ -42,9 +42,11 @@ pub struct Entrance {
     pub protocol: u16,
 }
 
-/// [`Target::flags`]: the container reaches its own host port, and sees the host as the client.
+/// Flag in [`Target::flags`]: the container can reach its own host port, and sees the host as the
+/// client.
 pub const HAIRPIN: u16 = 1;
-/// [`Target::flags`]: the container and its neighbours on the bridge reach each other.
+/// Flag in [`Target::flags`]: the container and other containers on its bridge can reach each
+/// other.
 pub const NEIGHBOURS: u16 = 2;
 
 /// Destination of a host port.
@@ -59,9 +61,9 @@ pub struct Target {
     pub port: u16,
     /// [`HAIRPIN`], [`NEIGHBOURS`], both or 0.
     pub flags: u16,
-    /// Index of the link's end in the host.
+    /// Index of the container's link on the host.
     pub link: u32,
-    /// Index of the bridge that this end is a port of; 0 for none.
+    /// Index of the bridge that `link` is a port of; 0 for none.
     pub bridge: u32,
     /// Hardware address of the container.
     pub mac: [u8; 6],
@@ -71,7 +73,7 @@ pub struct Target {
     pub owner: [u8; OWNER_LEN],
 }
 
-/// Key of a flow: addresses and ports of the container's replies before they are rewritten.
+/// Map key of a flow: addresses and ports of the container's replies before they are rewritten.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -87,13 +89,14 @@ pub struct Answer {
     pub protocol: u32,
 }
 
-/// [`Origin::flags`]: the client is the container itself.
+/// Flag in [`Origin::flags`]: the client is the container itself.
 pub const ITSELF: u16 = 1;
-/// [`Origin::flags`]: the client is a neighbour on the bridge, so replies pass only the container's
-/// link.
+/// Flag in [`Origin::flags`]: the client is another container on the bridge, so replies pass only
+/// the container's link.
 pub const NEIGHBOUR: u16 = 2;
 
-/// Address and port that the client connected to: the source of the replies as it expects them.
+/// Address and port that the client of a flow connected to, which it expects as the source of
+/// replies.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -107,8 +110,8 @@ pub struct Origin {
     pub link: u32,
     /// Index of the bridge, copied from the container's [`Target`].
     pub bridge: u32,
-    /// Hardware address of that bridge after a packet of the flow was redirected from it straight
-    /// to the container's link, else zero. Replies take the same path back.
+    /// Hardware address of the bridge, once a packet of the flow was redirected from the bridge
+    /// straight to the container's link; zero before. Replies then take the same path back.
     pub home: Mac,
 }
 
@@ -118,15 +121,15 @@ pub struct Origin {
 pub struct Known {
     /// Key of the flow.
     pub answer: Answer,
-    /// Address and port that its client connected to.
+    /// Address and port that the flow's client connected to.
     pub origin: Origin,
 }
 
-/// Key of a fragmented datagram, whose ports only the first fragment has.
+/// Map key of a fragmented datagram, whose ports are only in the first fragment.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Source, then destination.
+    /// Source address, then destination address.
     pub addrs: [Address; 2],
     /// Identification of the IP header.
     pub id: u32,

@@ -1,5 +1,5 @@
-//! Map values shared by braid and its eBPF programs: plain values whose sizes are part of the
-//! contract.
+//! Keys and values of the maps that braid shares with its eBPF programs. Their sizes must be the
+//! same on both sides.
 
 #![no_std]
 

@@ -6,7 +6,7 @@ use crate::hostport::{Address, OWNER_LEN};
 /// evicted.
 pub const SOCKETS: usize = 8192;
 
-/// Key of a port on `::1`.
+/// Map key of a port on `::1`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -15,7 +15,7 @@ pub struct Port {
     /// Protocol number of the IP header.
     pub protocol: u8,
     /// 1 if the port is for all host addresses, 0 if it is for `::1` alone. An entry for `::1`
-    /// precedes.
+    /// alone takes precedence.
     pub is_any: u8,
 }
 
@@ -37,7 +37,8 @@ pub struct Target {
     pub owner: [u8; OWNER_LEN],
 }
 
-/// Key of a redirected socket. The value is its port on `::1`, in network byte order.
+/// Map key of a redirected socket. The map's value is the port on `::1` that the socket requested,
+/// in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {

@@ -1,4 +1,5 @@
-//! Map of the program `shape`: one value per attachment, with the state of all its places.
+//! Map of the program `shape`. It has one value per attachment, with the state of each place in
+//! which the program is attached.
 
 /// Number of attachments that share one program and map; a slot is an index into the map.
 pub const SLOTS: u32 = 32;
@@ -11,7 +12,7 @@ pub const FROM_POD: u32 = 1;
 /// Place of the program in attachments of earlier versions: ingress of the device towards the
 /// container.
 pub const GUARD: u32 = 3;
-/// Number of places.
+/// Number of places that an attachment may have the program in.
 pub const PLACES: usize = 3;
 /// Bits of a class id that hold the place; the bits above hold the slot.
 pub const PLACE_BITS: u32 = 2;
@@ -30,21 +31,22 @@ pub const FLOWS: usize = 512;
 /// the first band of `pfifo_fast`, and class 1:b1a6 of `htb`. Packets keep it when they leave an
 /// ifb, so the class must be one that no other qdisc has.
 pub const CLASS_SPARSE: u32 = 0x1_b1a6;
-/// `skb->priority` of all other packets, the same as of unclassified packets: the second band, and
+/// `skb->priority` of all other packets, the same as for unclassified packets: the second band, and
 /// no class of `htb`.
 pub const CLASS_BULK: u32 = 0;
 /// Class of `htb` for packets that are not shaped: 1:b1a0.
 pub const CLASS_FREE: u32 = 0x1_b1a0;
-/// Start of the clocks, 146 years in nanoseconds, so that no burst reaches below zero.
+/// Start of the clocks, in nanoseconds: 146 years. It is so late that a clock minus a burst is
+/// never below zero.
 pub const CLOCK_BASE_NS: u64 = 1 << 62;
-/// Fractional bits of [`Conf::byte_time`]: the largest packet at the lowest rate still fits into 64
-/// bits.
+/// Number of fractional bits of [`Conf::byte_time`]. With this number, the time of the largest
+/// packet at the lowest rate still fits into 64 bits.
 pub const BYTE_TIME_SHIFT: u32 = 14;
 /// Maximum number of subnets per attachment.
 pub const SUBNETS: usize = 64;
-/// [`Conf::subnets`]: only packets of the named subnets are shaped.
+/// Value of [`Conf::subnets`]: only packets of the named subnets are shaped.
 pub const ONLY: u64 = 1;
-/// [`Conf::subnets`]: packets of the named subnets are not shaped.
+/// Value of [`Conf::subnets`]: packets of the named subnets are not shaped.
 pub const EXCEPT: u64 = 2;
 
 /// Configuration of a place; written before the program is attached and constant afterwards.
@@ -73,12 +75,12 @@ pub struct Conf {
     /// All bits set if a packet keeps its timestamp, 0 if the timestamp becomes its departure time
     /// (`fq`).
     pub keeps_stamp: u64,
-    /// Time in nanoseconds since a flow's last departure before another packet of it may bypass
-    /// others, because a queue that does not sort would reorder them. Not required after a small
-    /// packet that waited only behind other flows.
+    /// Minimum time in nanoseconds between a flow's last departure and a packet of the flow that
+    /// bypasses others. A queue that does not sort could otherwise reorder the two packets. The gap
+    /// is not required after a small packet that waited only behind other flows.
     pub gap_ns: u64,
-    /// Time in nanoseconds by which the queue may lag behind the clock, so packets may wait there
-    /// although the clock has passed. A value far below zero disables bypassing.
+    /// Time in nanoseconds by which the queue may lag behind the clock, so packets may wait in the
+    /// queue although the clock has passed. A value far below zero disables bypassing.
     pub lag_ns: u64,
     /// Meaning of the subnets in the subnet map, [`ONLY`] or [`EXCEPT`]; 0 if the program has no
     /// such map.
@@ -107,9 +109,9 @@ pub struct Count {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Configuration.
+    /// Configuration of the place.
     pub conf: Conf,
-    /// Counters.
+    /// Packet counters of the place.
     pub count: Count,
     /// Departure time of the next packet, in nanoseconds of `CLOCK_MONOTONIC` plus
     /// [`CLOCK_BASE_NS`].
@@ -124,7 +126,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns a place that no packet has passed yet.
+    /// Returns the state of a place that no packet has passed yet.
     pub fn new(conf: Conf) -> Self {
         Self {
             conf,

@@ -2,12 +2,12 @@
 
 use crate::hostport::OWNER_LEN;
 
-/// Maximum number of attachments whose sockets are refused.
+/// Maximum number of attachments whose `AF_XDP` sockets are refused.
 pub const HELD: usize = 4096;
-/// Maximum number of such attachments in one network namespace.
+/// Maximum number of attachments with refused sockets in one network namespace.
 pub const NUMBERS: u32 = 8;
 
-/// Key of an attachment.
+/// Map key of an attachment.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {

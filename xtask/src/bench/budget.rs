@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-/// A budget of braid and its measured ratio.
+/// A measured ratio of braid's time to another time, and its upper bound.
 #[derive(Debug, PartialEq)]
 pub(super) struct Budget {
     pub(super) what: String,

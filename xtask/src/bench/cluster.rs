@@ -1,6 +1,6 @@
-//! `cargo xtask bench --cluster`: sixty pods at the same time on a real Kubernetes, with braid and
-//! with the reference chain. They are compared with pods in their node's network, for which no
-//! plugin is called.
+//! `cargo xtask bench --cluster`: starts sixty pods at the same time on a real Kubernetes, once
+//! with braid and once with the reference plugins. Pods in their node's network, for which no
+//! plugin is called, are the baseline.
 
 use super::budget::Budget;
 use crate::cluster::own;
@@ -17,22 +17,25 @@ enum Network {
     Host,
 }
 
-/// Order of the bursts. A burst differs from the next by a tenth, and later ones on the same
-/// cluster differ from earlier ones, so both kinds get the same share of early and late bursts.
+/// Order of the bursts with braid. Times differ by a tenth from burst to burst, and later bursts on
+/// the same cluster differ from earlier ones. So both kinds of network get the same share of early
+/// and late bursts.
 const TURNS: [Network; 8] = {
     use Network::{Host, Plugin};
     [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
 };
-/// Bursts of the reference chain, fewer because it is far from its budget.
+/// Bursts with the reference plugins. Two are enough, because the ratio to braid is far from its
+/// budget.
 const REFERENCE_TURNS: [Network; 2] = [Network::Plugin; 2];
 
-/// Times of the plugin by the runtime's clock, in the report of a burst.
+/// JSON pointers in the report of a burst to the mean time of plugin calls, measured by the
+/// runtime.
 const SET_UP: &str = "/network/all/set_up/mean_ms";
 const TEAR_DOWN: &str = "/network/all/tear_down/mean_ms";
-/// Time by the caller's clock.
+/// JSON pointer to the time until all pods are Ready, measured by the test.
 const READY: &str = "/all_ready_s";
 
-/// Reports of bursts with their kinds.
+/// Reports of bursts, each with the network of its pods.
 type Reports = Vec<(Network, Value)>;
 
 pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
@@ -71,7 +74,7 @@ fn compare(ours: &Reports, theirs: &Reports) -> Result<Vec<Budget>> {
     ])
 }
 
-/// Returns the mean of all bursts of one kind.
+/// Returns the mean of the number at JSON pointer `at` over all bursts with this network.
 fn mean(reports: &Reports, network: Network, at: &str) -> Result<f64> {
     let (mut sum, mut count) = (0.0, 0_u32);
     for (of, report) in reports {

@@ -1,4 +1,4 @@
-//! Command line of `cargo xtask bench`, and of the bench that it starts.
+//! Command line of `cargo xtask bench`, and of the program `braid-bench` that it starts.
 
 use crate::build;
 use anyhow::Result;
@@ -33,7 +33,8 @@ pub(crate) struct Args {
     pub(super) enforce: bool,
 }
 
-/// Returns the bench with directories of plugins and a file for its figures.
+/// Builds `braid-bench` and returns its command. `plugins` are names with plugin directories,
+/// `json` is the file for the results, and `verb` selects the measurement.
 pub(super) fn bench(plugins: &[(&str, &Path)], json: &Path, verb: Option<&str>) -> Result<Command> {
     let mut bench = Command::new(build::package("braid-bench", "braid-bench")?);
     bench.args(verb).args(

@@ -1,4 +1,4 @@
-//! Attachment latency: runs of the bench, and budgets for the ratios of its medians.
+//! Attachment latency: runs of `braid-bench`, and budgets for ratios of the measured medians.
 
 use super::budget::Budget;
 use super::command::{bench, conflist, conflist_path};
@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
-/// Conflists with an ADD budget relative to the reference: one plugin and host-local.
+/// Conflists with one plugin and host-local. ADD with them has a budget relative to the reference
+/// plugins.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
@@ -18,17 +19,17 @@ const NONE: Others = Others {
     kind: "leases",
     count: 0,
 };
-/// Options for a node that already has a pod with a limit, because the first such pod after a boot
-/// loads the program.
+/// Options of `braid-bench` for a node that already has another pod. The first pod with a bandwidth
+/// limit after a boot also loads the eBPF program, which is not measured.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
-/// Factor by which ADD may take longer with limits on a veth. Traffic from the container passes an
-/// ifb, whose registration takes 0.09 ms of 1.2.
+/// Factor by which ADD of a veth may take longer with bandwidth limits. Traffic from the container
+/// passes an ifb, and registering the ifb takes 0.09 ms of 1.2 ms.
 const LIMITED_VETH: f64 = 1.3;
-/// Interfaces other than the bridge on which limits are measured, and their factors; a macvlan
-/// without limits takes less time.
+/// Plugins other than bridge that are measured with bandwidth limits, each with the factor by which
+/// ADD may take longer. It is larger for macvlan, because macvlan without limits is faster.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 
-/// Leases or ports of other containers on the node.
+/// Number of leases or host ports that other containers have on the node.
 #[derive(Clone, Copy)]
 struct Others {
     /// Key of the report: `leases` or `ports`.
@@ -36,7 +37,7 @@ struct Others {
     count: u64,
 }
 
-/// Calls of one verb in one setting.
+/// Measured calls: one CNI verb with one conflist, one set of plugins and one state of the node.
 #[derive(Clone, Copy)]
 struct Calls<'a> {
     conflist: &'a str,
@@ -65,7 +66,7 @@ struct Ratio<'a> {
     at_most: f64,
 }
 
-/// Settings common to all runs.
+/// Settings common to all runs of `braid-bench`.
 struct Runs<'a> {
     /// Number of ADDs and DELs in each setting.
     count: usize,
@@ -75,7 +76,8 @@ struct Runs<'a> {
     out: &'a Path,
 }
 
-/// Runs all benches, and writes the figures of each to a file below `out`.
+/// Runs all measurements of latency, writes the results of each to a file below `out`, and returns
+/// their budgets.
 pub(super) fn budgets(
     count: usize,
     reference: &Path,
@@ -183,7 +185,7 @@ impl Runs<'_> {
         Ok(budgets)
     }
 
-    /// Measures each further kind of interface, compared with the reference.
+    /// Measures ADD of each list in [`BESIDE_REFERENCE`], compared with the reference plugins.
     fn kinds(&self) -> Result<Vec<Budget>> {
         let mut budgets = Vec::new();
         for (list, theirs, own, kind) in BESIDE_REFERENCE {
@@ -240,11 +242,11 @@ impl Runs<'_> {
     }
 }
 
-/// An 802.1Q link.
+/// Arguments of `ip link add` for an 802.1Q link.
 const VLAN: &str = "link lower type vlan id 7";
 
-/// Lists with an ADD budget relative to the reference: name, the reference's list, braid's list,
-/// and a kind of link that not every kernel has.
+/// Lists with an ADD budget relative to the reference plugins: name, conflist of the reference
+/// plugins, conflist of braid, and a kind of link that not every kernel has.
 const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("tap", "tap", "tap", None),
     ("host-device", "host-device", "host-device", None),
@@ -257,8 +259,8 @@ const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("vrf", "vrf", "vrf-braid", Some("type vrf table 7")),
 ];
 
-/// True if the kernel can create such a link, tried in a temporary namespace with a link `lower`.
-/// Prints a line if it cannot.
+/// True if the kernel can create a link with the arguments `link`. Tries it in a temporary
+/// namespace with a link `lower`, and prints a line if it fails.
 fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
     let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
@@ -306,8 +308,8 @@ fn plain() -> Vec<Ratio<'static>> {
     ratios
 }
 
-/// Returns the ratios of a netkit to a veth and to the reference's veth, and of its deletion to a
-/// veth's.
+/// Returns the ratios of ADD with a netkit to ADD with a veth, by braid and by the reference
+/// plugin, and of DEL with a netkit to the kernel's own time for a veth (the floor).
 fn netkit() -> [Ratio<'static>; 3] {
     let calls = |verb, plugins| Calls::alone("ptp", verb, plugins);
     let ratio = |what: &str, verb, over, at_most| Ratio {
@@ -323,7 +325,8 @@ fn netkit() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// Returns the ratios of an attachment with a limit to one without, and to the reference.
+/// Returns the ratios of ADD with a bandwidth limit to ADD without one, and to ADD by the reference
+/// plugins.
 fn limited() -> [Ratio<'static>; 3] {
     let add = |plugins| Calls::alone("bandwidth", "ADD", plugins);
     let ratio = |what: &str, of, over, at_most| Ratio {
@@ -350,8 +353,8 @@ fn limited() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// Returns the ratios of all features of a pod in one call of braid to the reference's plugins one
-/// by one.
+/// Returns the ratios for a pod with all features: one call of braid, compared with the reference
+/// plugins called one by one.
 fn full() -> [Ratio<'static>; 2] {
     let calls = |verb, plugins| Calls::alone("full", verb, plugins);
     let (add, del) = (
@@ -374,7 +377,8 @@ fn full() -> [Ratio<'static>; 2] {
     ]
 }
 
-/// Returns the ratio of all features with many ports of other pods on the node to none.
+/// Returns the ratio of ADD with all features beside many ports of other pods to ADD without such
+/// ports.
 fn many_ports() -> Ratio<'static> {
     let [of, over] = [MANY_PORTS, 0].map(|count| Calls {
         others: Others {
@@ -391,7 +395,8 @@ fn many_ports() -> Ratio<'static> {
     }
 }
 
-/// Returns the argument for a conflist with a separate form for some plugins.
+/// Returns the `--conflist` argument for a conflist that some sets of plugins replace by another
+/// file.
 fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
     let mut parts = vec![conflist(list)];
     for (name, path) in own {
@@ -400,7 +405,7 @@ fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
     parts.join(",")
 }
 
-/// Writes a copy of one of braid's lists without its `bandwidth`.
+/// Writes a copy of a conflist for braid without the plugin `bandwidth`, and returns its path.
 fn unlimited(list: &str, out: &Path) -> Result<PathBuf> {
     let mut conf = read(&conflist_path(list))?;
     let plugins = conf
@@ -432,7 +437,7 @@ fn judged(report: &Value, ratios: &[Ratio<'_>]) -> Result<Vec<Budget>> {
     Ok(budgets)
 }
 
-/// Returns the median of the calls.
+/// Returns the median time of the calls from a report.
 fn p50(report: &Value, calls: Calls<'_>) -> Result<f64> {
     let Calls {
         conflist,

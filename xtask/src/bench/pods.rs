@@ -1,5 +1,5 @@
-//! `cargo xtask bench --pods`: a pod with a default network and two more, attached by braid and by
-//! both forms of Multus, with a dedicated API server.
+//! `cargo xtask bench --pods`: attaches a pod to a default network and two more, with braid and
+//! with both forms of Multus (thin and thick), beside a dedicated API server.
 //!
 //! ```text
 //!  a network namespace: etcd ◄─ kube-apiserver ◄─ far server (a relay with a delay)
@@ -20,16 +20,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Port of the distant API server.
+/// Port on which the API server is reached through a delay, as if it were far away.
 const FAR_PORT: u16 = PORT + 1;
-/// One-way delay to the distant API server.
+/// One-way delay at [`FAR_PORT`].
 const WAY: Duration = Duration::from_millis(200);
-/// Runs with a pod that has networks besides the default one.
+/// Names of the runs with a pod that has networks besides the default one.
 const WITH_NETWORKS: [&str; 3] = ["thin", "thick", "braid"];
 /// RBAC rules of Multus.
 const MULTUS_RBAC: &str = "xtask/bench/multus-rbac.yaml";
 
-/// API server and files of all contenders.
+/// API server, and the files for braid and Multus.
 struct Setup<'a> {
     server: ApiServer,
     dir: PathBuf,
@@ -91,8 +91,8 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Creates the pods, each with its networks in a separate Kubernetes namespace. Returns the
-    /// options that name them.
+    /// Creates the pods, each with its networks in a separate Kubernetes namespace. Returns an
+    /// option `--pod` for each.
     fn pods(&self) -> Result<Vec<String>> {
         let mut options = Vec::new();
         for name in [&WITH_NETWORKS[..], &["no-annotation"]].concat() {
@@ -132,7 +132,7 @@ impl<'a> Setup<'a> {
         serde_json::from_str(&made).context("kubectl printed no JSON")
     }
 
-    /// Writes all conflists. Returns the options that name them.
+    /// Writes all conflists. Returns the options of `braid-bench` that name them.
     fn conflists(&self) -> Result<Vec<String>> {
         let text = fs::read_to_string(conflist_path("bridge"))?;
         let default: Value = serde_json::from_str(&text).context("the default network")?;
@@ -178,7 +178,7 @@ impl<'a> Setup<'a> {
         Ok(path.display().to_string())
     }
 
-    /// Writes an account's kubeconfig for the API server at a port.
+    /// Writes the kubeconfig of a service account, for the API server at `port`.
     fn kubeconfig(&self, account: &str, port: u16) -> Result<PathBuf> {
         let token = if account == "braid" {
             &self.tokens[0]
@@ -198,8 +198,8 @@ impl<'a> Setup<'a> {
         self.write(&format!("{account}-{port}.kubeconfig"), &config.to_string())
     }
 
-    /// Writes the program that runs Multus' daemon as in its own pod. Returns the option that names
-    /// it.
+    /// Writes a script that runs Multus' daemon with the files that it would have in its pod.
+    /// Returns the option of `braid-bench` that names the script.
     fn daemon(&self) -> Result<String> {
         const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
         // With a given file instead of "auto" the daemon ends immediately.
@@ -232,7 +232,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Returns the pod's annotation.
+/// Returns the value of the pod's annotation `k8s.v1.cni.cncf.io/networks`.
 fn networks() -> Value {
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     let bandwidth = json!({"ingressRate": 100_000_000, "ingressBurst": 1_000_000,
@@ -240,7 +240,8 @@ fn networks() -> Value {
     json!([{"name": "lan"}, {"name": "served", "portMappings": ports, "bandwidth": bandwidth}])
 }
 
-/// Relays connections to the API server with the delay of a distant one.
+/// Listens on [`FAR_PORT`], and relays connections to the API server with a delay of [`WAY`] each
+/// way.
 fn listen_far_away() -> Result<()> {
     let listener =
         TcpListener::bind((API_SERVER, FAR_PORT)).context("listen for the far API server")?;

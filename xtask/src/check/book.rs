@@ -1,5 +1,5 @@
-//! The book: mdBook builds it, every link in the documentation has a target, and all named files
-//! exist.
+//! Checks of the book: mdBook can build it, every link in the documentation has a target, and all
+//! named files exist.
 
 use super::files;
 use anyhow::{Context, Result, bail, ensure};
@@ -23,10 +23,10 @@ const OTHER_PAGES: &[&str] = &[
     "ebpf/README.md",
     "tests/README.md",
 ];
-/// Page on which files a change touches.
+/// Page that says which files to change for an addition to braid.
 const ADDING: &str = "docs/adding.md";
-/// The page with an entry for each line of `braid doctor`, and the file with the names of the
-/// features that doctor looks for.
+/// Page with a section for each feature that `braid doctor` checks. The names are in the file
+/// `FEATURES`.
 const TROUBLES: &str = "docs/troubleshooting.md";
 const FEATURES: &str = "cni-plugin/core/src/plan/feature.rs";
 /// Table of contents.
@@ -55,8 +55,8 @@ fn build() -> Result<()> {
     sh::read(&mut mdbook).map(drop)
 }
 
-/// Returns the path of mdBook, which is built once. As a library it would add 60 crates to every
-/// build of xtask.
+/// Returns the path of mdBook, which is built on the first use. As a library it would add 60 crates
+/// to every build of xtask.
 fn mdbook() -> Result<PathBuf> {
     let root = sh::cache().join("tools").join(format!("mdbook-{MDBOOK}"));
     let program = root.join("bin/mdbook");
@@ -106,7 +106,7 @@ fn sources() -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Returns the Markdown files below a folder of the checkout.
+/// Adds the Markdown files below a folder of the checkout to `paths`.
 fn list(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(sh::root().join(folder));
     for entry in entries.with_context(|| format!("list {}", folder.display()))? {
@@ -137,7 +137,7 @@ fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
         }
         for (line, named) in paths(text) {
             let exists = match path.as_str() {
-                // It describes earlier versions.
+                // The changelog describes earlier versions.
                 "CHANGELOG.md" => true,
                 ADDING => root.join(&named).exists(),
                 _ => !has_ending(&named, "rs") || sources.iter().any(|file| is_end(file, &named)),
@@ -168,7 +168,7 @@ fn unlisted(pages: &Pages) -> Vec<String> {
     faults
 }
 
-/// Returns the features of [`FEATURES`] without a heading on the page [`TROUBLES`].
+/// Returns a fault for each feature in [`FEATURES`] without a heading on the page [`TROUBLES`].
 fn unexplained(pages: &Pages, sources: &[files::Source]) -> Vec<String> {
     let page = pages.get(TROUBLES).map_or("", String::as_str);
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
@@ -222,8 +222,8 @@ fn resolve(from: &str, target: &str, pages: &Pages, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Resolves a link on the page `from` to a path from the root of the checkout; `None` above the
-/// root.
+/// Resolves a link on the page `from` to a path relative to the checkout; `None` if the target is
+/// outside the checkout.
 fn beside(from: &str, link: &str) -> Option<String> {
     let mut path = Path::new(from).parent()?.to_owned();
     for part in Path::new(link).components() {
@@ -256,7 +256,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// Returns the targets of the links on a page.
+/// Returns the targets of the links on a page, each with its line number.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -292,7 +292,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the anchor of a title that no other heading has.
+/// Returns the anchor of a heading, as if no other heading had the same title.
 fn anchor(title: &str) -> String {
     let mut anchor = String::new();
     for c in title.trim().to_lowercase().chars() {
@@ -305,8 +305,8 @@ fn anchor(title: &str) -> String {
     anchor
 }
 
-/// Returns the paths between backticks on a page. A path with a placeholder is cut after the folder
-/// before it.
+/// Returns the file paths between backticks on a page, each with its line number. A path with a
+/// placeholder, such as `docs/<name>.md`, is cut to the folder before the placeholder.
 fn paths(text: &str) -> Vec<(usize, String)> {
     let mut paths = Vec::new();
     for (number, line) in prose(text) {

@@ -1,4 +1,5 @@
-//! Commit messages: lines of a body fit into 72 columns, and a change that users see is explained.
+//! Checks of commit messages: body lines fit into 72 columns, and a change that users see has a
+//! body.
 
 use anyhow::{Result, ensure};
 use braid_testbed::sh;
@@ -7,10 +8,10 @@ use braid_testbed::sh;
 const AFTER: &str = "96116af63b63";
 /// Maximum number of columns in a line.
 const MOST: usize = 72;
-/// Changelog for users. A commit that adds a line to it changes behaviour.
+/// Changelog for users. A commit that adds a line to this file changes behaviour.
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// The checked parts of a commit.
+/// Parts of a commit that the check reads.
 #[derive(Debug, Default)]
 struct Commit {
     /// Abbreviated hash.

@@ -1,4 +1,4 @@
-//! Import cycles between the files of a crate: new ones are refused, and the known ones may only
+//! Import cycles between the files of a crate. New cycles are refused, and known cycles may only
 //! shrink.
 
 use super::uses::Crate;
@@ -19,7 +19,7 @@ const CRATES: &[&str] = &[
     "tests/testbed/src/lib.rs",
     "xtask/src/main.rs",
 ];
-/// List of the known cycles: a line per file, an empty line between cycles.
+/// File that lists the known cycles: a line per file, and an empty line between cycles.
 const KNOWN: &str = "xtask/src/check/cycles.txt";
 
 /// Files, each with the files that it uses.
@@ -27,8 +27,8 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 /// Files that all use each other, directly or through others.
 type Cycle = BTreeSet<String>;
 
-/// Compares the cycles of all crates with the known ones. A known cycle that became smaller must be
-/// updated in the list.
+/// Compares the cycles of all crates with the known cycles. Also fails if a known cycle became
+/// smaller, until the list is updated.
 pub(super) fn check() -> Result<String> {
     let known =
         fs::read_to_string(sh::root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
@@ -59,7 +59,7 @@ pub(super) fn check() -> Result<String> {
     ))
 }
 
-/// Refuses a list that differs from the cycles found.
+/// Fails if the known cycles in the list differ from the cycles found.
 fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     ensure!(
         found == known,
@@ -69,7 +69,7 @@ fn ensure_written_down(found: &[Cycle], known: &[Cycle]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the uses between the files of a cycle.
+/// Returns a text with the uses between the files of a cycle, one line per file.
 fn edges(cycle: &Cycle, uses: &Uses) -> String {
     let mut lines = Vec::new();
     for file in cycle {
@@ -106,7 +106,8 @@ fn text_of(cycles: &[Cycle]) -> String {
     texts.join("\n\n") + "\n"
 }
 
-/// Returns the uses in the crate with this root; paths are relative to the checkout.
+/// Returns the uses between the files of a crate. `root` is the crate's root file; the returned
+/// paths are relative to the checkout.
 fn uses(root: &Path) -> Result<Uses> {
     let files = Crate::read(root)?;
     let name = |path: &Path| {
@@ -122,7 +123,7 @@ fn uses(root: &Path) -> Result<Uses> {
     Ok(uses)
 }
 
-/// Returns the strongly connected components with more than one file.
+/// Returns the cycles: the strongly connected components with more than one file.
 fn components(uses: &Uses) -> Vec<Cycle> {
     let mut reached = BTreeMap::new();
     for file in uses.keys() {

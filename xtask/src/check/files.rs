@@ -1,4 +1,4 @@
-//! The Rust files of the checkout, as the checks read them.
+//! Rust files of the checkout, read for the checks.
 
 use anyhow::{Context, Result};
 use braid_testbed::sh;
@@ -20,7 +20,8 @@ pub(super) fn all(folder: &str) -> Result<Vec<Source>> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Reads the Rust files below a folder without their tests.
+/// Reads the Rust files below a folder. Leaves out files of tests, and the test modules of the
+/// others.
 pub(super) fn without_tests(folder: &str) -> Result<Vec<Source>> {
     let mut sources = all(folder)?;
     sources.retain(|source| !is_of_tests(source.path.trim_start_matches(folder)));
@@ -53,12 +54,12 @@ fn read(path: &Path) -> Result<Source> {
     })
 }
 
-/// True for a file that only tests compile, by its path below a folder of sources.
+/// True if only tests compile the file at this path below a source folder.
 fn is_of_tests(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Cuts off the module of tests, which is the last of a file.
+/// Cuts off the test module, which is at the end of a file.
 pub(super) fn cut_tests(text: &mut String) {
     text.truncate(text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len()));
 }

@@ -1,8 +1,8 @@
-//! Files of a crate and the files that each one uses: imports, paths in code and re-exports,
-//! resolved to the defining file.
+//! Uses between the files of a crate. Imports, paths in code and re-exports are resolved to the
+//! file that defines the item.
 //!
-//! Only paths count. A method called on a value is declared with the value's type, which some path
-//! has named.
+//! Only paths count. A method call is not a use, because the type of the value is already named by
+//! some path.
 
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -24,11 +24,11 @@ pub(super) struct Crate {
 #[derive(Default)]
 struct Module {
     file: PathBuf,
-    /// Imported paths as written, by their local names.
+    /// Imported paths as they are written, by local name.
     imports: BTreeMap<String, Vec<String>>,
     /// Names of the items defined here.
     items: BTreeSet<String>,
-    /// Paths in its code, as written.
+    /// Paths in the code of the module, as they are written.
     paths: BTreeSet<Vec<String>>,
 }
 
@@ -40,7 +40,7 @@ impl Crate {
         Ok(modules)
     }
 
-    /// Reads a module's file; `folder` contains the files of its children.
+    /// Reads the module at `path` from its file, then its child modules from `folder`.
     fn read_file(&mut self, file: &Path, path: &[String], folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         let tokens = text
@@ -90,7 +90,7 @@ impl Crate {
         children
     }
 
-    /// Returns the files that each file uses, without itself.
+    /// Returns the files that each file uses. A file does not use itself.
     pub(super) fn uses(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
         let mut uses: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
         for (at, module) in &self.modules {
@@ -145,8 +145,8 @@ impl Crate {
     }
 }
 
-/// Returns the module in which a path begins, seen from `at`, the rest of the path, and true if the
-/// path has an explicit root.
+/// Resolves the start of a path (`crate`, `super`, `self`) in the module `at`. Returns the module
+/// in which the path begins, the rest of the path, and true if it has such a start.
 fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], bool) {
     let mut here = at.to_vec();
     let mut rest = path;
@@ -168,13 +168,13 @@ fn file_name(files: &[PathBuf]) -> String {
         .map_or_else(String::new, |file| file.display().to_string())
 }
 
-/// Reader of a module's tokens.
+/// Reader of a module's tokens, with the results so far.
 #[derive(Default)]
 struct Scan {
     module: Module,
-    /// Modules in separate files.
+    /// Names of child modules in separate files.
     outer: Vec<String>,
-    /// Inline modules.
+    /// Names and tokens of inline child modules.
     inner: Vec<(String, TokenStream)>,
 }
 
@@ -254,7 +254,7 @@ impl Scan {
         rest
     }
 
-    /// Reads an import tree.
+    /// Reads the tree of a `use` declaration below the path `before`.
     fn import(&mut self, before: &[String], tree: &[TokenTree]) {
         let mut path = before.to_vec();
         let mut rest = tree;

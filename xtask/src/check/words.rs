@@ -1,27 +1,28 @@
-//! Plain English in comments: a count of words that hide a noun, with a ceiling for each folder.
+//! Check for plain English in comments. Counts words that stand in place of a noun, with a ceiling
+//! for each folder.
 
 use super::files;
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use std::fs;
 
-/// Words in place of a noun. Comments are clearer with the noun.
+/// Words that stand in place of a noun. Comments are clearer with the noun.
 const WORDS: &[&str] = &["what", "whoever", "whom", "whose", "nobody", "somebody"];
-/// Pairs of words in place of a noun.
+/// Pairs of consecutive words that stand in place of a noun.
 const PAIRS: &[(&str, &str)] = &[("of", "which"), ("those", "who")];
-/// Ceilings: a line for each folder, with the maximum number of matches per 1,000 words of its
+/// File with a line for each folder: its path, and the maximum number of matches per 1,000 words of
 /// comments.
 const CEILINGS: &str = "xtask/src/check/words.txt";
 
-/// Matches and words of some comments.
+/// Number of matches and of words in comments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Count {
     matches: usize,
     words: usize,
 }
 
-/// Compares each folder with its ceiling. Also fails if a folder is below its ceiling by one or
-/// more, so that the ceiling is lowered.
+/// Compares the comments of each folder with its ceiling. Also fails if a folder is below its
+/// ceiling by one or more, so that the ceiling is lowered.
 pub(super) fn check() -> Result<String> {
     let list = fs::read_to_string(sh::root().join(CEILINGS))
         .with_context(|| format!("read {CEILINGS}"))?;
@@ -48,7 +49,7 @@ pub(super) fn check() -> Result<String> {
     ))
 }
 
-/// A folder and its ceiling.
+/// Parses a line of [`CEILINGS`] into a folder and its ceiling.
 fn parse(line: &str) -> Result<(&str, usize)> {
     let (folder, ceiling) = line
         .split_once(' ')
@@ -67,7 +68,8 @@ fn count_folder(folder: &str) -> Result<Count> {
     Ok(all)
 }
 
-/// Counts in comments on separate lines.
+/// Counts matches and words in the comments of a file. A comment behind code on the same line does
+/// not count.
 fn count(text: &str) -> Count {
     let mut count = Count::default();
     // A pair may have a line break between its words.
@@ -99,7 +101,7 @@ impl Count {
         self.words += other.words;
     }
 
-    /// Matches per 1,000 words, rounded up.
+    /// Returns the matches per 1,000 words, rounded up.
     fn per_thousand_words(self) -> usize {
         (1000 * self.matches).div_ceil(self.words.max(1))
     }

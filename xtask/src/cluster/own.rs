@@ -14,8 +14,8 @@ pub(crate) struct Nodes<'a> {
     pub(crate) kube_proxy: bool,
 }
 
-/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is running already,
-/// and removes the files of one whose processes were killed.
+/// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is already
+/// running. If an earlier cluster was killed, removes its files first.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let Nodes {
         plugins,

@@ -1,5 +1,5 @@
-//! Instructions of a program in the kernel's format, so that a plugin call does not read an ELF
-//! file.
+//! Extracts the instructions of a program in the kernel's format, so that a plugin call need not
+//! parse an ELF file.
 
 use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
@@ -11,8 +11,8 @@ const LOAD_64: u8 = 0x18;
 /// `BPF_PSEUDO_MAP_FD` in the source register: the immediate is a map's file descriptor.
 const MAP_FD: u8 = 1 << 4;
 
-/// Returns the instructions of `program`. An instruction that uses a map is marked in the kernel's
-/// way and contains the map's index in `maps`; the loader replaces it by the map's file descriptor.
+/// Returns the instructions of `program`. An instruction that uses a map has the mark [`MAP_FD`]
+/// and the map's index in `maps`. The loader replaces the index with the map's file descriptor.
 pub(super) fn instructions(object: &[u8], program: &str, maps: &[&str]) -> Result<Vec<u8>> {
     let file = object::File::parse(object).context("read the object")?;
     let symbol = file

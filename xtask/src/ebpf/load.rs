@@ -1,6 +1,6 @@
-//! Test that a kernel accepts the object: each program is loaded, attached and fed with packets.
-//! The exception is `xsk_bind`, because not every kernel allows BPF LSM programs: `braid doctor`
-//! loads and tests it.
+//! Test that a kernel accepts the object. Each program is loaded, and `shape` is also attached and
+//! fed with packets. The exception is `xsk_bind`, because not every kernel allows BPF LSM programs;
+//! `braid doctor` loads and tests that program.
 //!
 //! The test runs in a thread with a new network namespace, which ends with the devices and
 //! programs.
@@ -17,13 +17,14 @@ use std::fs;
 use std::net::UdpSocket;
 
 const DEVICE: &str = "braid0";
-/// Programs that are only loaded here; the namespace tests send packets through them.
+/// Traffic programs that are only loaded here. The network namespace tests send packets through
+/// them.
 const UNFED: [&str; 3] = ["shape_subnets", "hp_in", "hp_out"];
-/// Socket programs that are only loaded here.
+/// Programs for socket calls, which are only loaded here.
 const OF_SOCKETS: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
-/// A rate at which no datagram waits, in bits per second.
+/// Rate in bits per second, so high that no datagram waits.
 const RATE_BPS: u64 = 1_000_000_000_000;
-/// Length of the map's value in numbers. The first [`Conf`] comes first, then its [`Count`].
+/// Length of a map value in 64-bit numbers. The value begins with a [`Conf`], then its [`Count`].
 const VALUE: usize = PLACES * size_of::<Shape>() / 8;
 const CONF: usize = size_of::<Conf>() / 8;
 const DATAGRAMS: u64 = 10;
@@ -114,7 +115,7 @@ fn make_device() -> Result<()> {
     ip("addr add 192.0.2.1/24 dev braid0")
 }
 
-/// Attaches with clsact and `cls_bpf`, as braid does, instead of tcx, which aya prefers.
+/// Attaches `shape` with clsact and `cls_bpf`, as braid does. By default, aya would use tcx.
 fn attach(ebpf: &mut Ebpf) -> Result<()> {
     let program = verify(
         ebpf.program_mut("shape")
@@ -132,8 +133,8 @@ fn ip(arguments: &str) -> Result<()> {
     sh::run(&mut sh::cmd("ip", arguments.split(' ')))
 }
 
-/// Sends the datagrams. A veth has no queue, so each packet has passed the program when its system
-/// call returns.
+/// Sends the datagrams. A veth has no queue, so each packet has passed the program when `send_to`
+/// returns.
 fn send_datagrams() -> std::io::Result<()> {
     let socket = UdpSocket::bind("192.0.2.1:0")?;
     for _ in 0..DATAGRAMS {
@@ -167,8 +168,8 @@ fn read_count(ebpf: &Ebpf) -> Result<Count> {
     })
 }
 
-/// Returns the device's own counters: bytes and packets are the first two of the eight transmit
-/// columns.
+/// Returns the transmit counters of the device from `/proc/net/dev`. Bytes and packets are the
+/// first two of the eight transmit columns.
 fn transmitted() -> Result<Count> {
     let path = "/proc/thread-self/net/dev";
     let table = fs::read_to_string(path).with_context(|| format!("read {path}"))?;

@@ -1,11 +1,13 @@
-//! The ELF object: its committed part, and the part that the kernel loads.
+//! The ELF object with the eBPF programs: removal of debug information, and comparison of the
+//! sections that the kernel loads.
 
 use anyhow::{Context, Result};
 use object::build::elf::{Builder, SectionData};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, elf};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Removes DWARF, nine tenths of the object. BTF stays, because the kernel and bpftool read it.
+/// Removes DWARF debug information, which is nine tenths of the object. BTF stays, because the
+/// kernel and bpftool read it.
 pub(super) fn strip(object: &[u8]) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("read the built object")?;
     for section in &mut builder.sections {

@@ -1,4 +1,4 @@
-//! Source of the committed object: one checksum per file.
+//! Checksums of the files from which the committed object was built.
 
 use super::OBJECT;
 use anyhow::{Context, Result};
@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Returns the current checksums of the object and of every file below ebpf/ that determines it, in
-/// the format of sha256sum(1), ordered by path. The compiler is not included: any one that is new
-/// enough may be used.
+/// the format of sha256sum(1), ordered by path. The compiler is not included, because any compiler
+/// that is new enough may be used.
 pub(super) fn checksums() -> Result<String> {
     let root = sh::root();
     let mut files = vec![root.join(OBJECT)];
@@ -33,8 +33,8 @@ pub(super) fn checksums() -> Result<String> {
     Ok(text)
 }
 
-/// Collects Rust and TOML files and the lock file; licences and build products do not affect the
-/// object.
+/// Adds the Rust files, TOML files and lock files below `dir` to `files`. Licences and build
+/// products do not affect the object.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
         let path = entry
@@ -54,7 +54,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the changes of files between two lists of checksums.
+/// Returns a line for each file that is new, changed or gone between two lists of checksums.
 pub(super) fn differences(recorded: &str, present: &str) -> Vec<String> {
     let (old, new) = (by_name(recorded), by_name(present));
     let mut differences = Vec::new();

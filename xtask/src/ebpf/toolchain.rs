@@ -1,5 +1,5 @@
-//! Compiler for bpfel-unknown-none: rustup's nightly or Debian's, with bpf-linker for the same
-//! LLVM.
+//! Compiler for the target bpfel-unknown-none: rustup's nightly or Debian's compiler, with a
+//! bpf-linker for the same LLVM version.
 
 use crate::compiler::Compiler;
 use anyhow::{Context, Result, bail};
@@ -7,7 +7,7 @@ use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Newest bpf-linker; each release supports the last three LLVMs.
+/// Version of bpf-linker that is installed. Each release supports the last three LLVM versions.
 const LINKER_VERSION: &str = "0.13.0";
 
 const HOW_TO_INSTALL: &str = "no compiler for eBPF: run `rustup toolchain install nightly --component rust-src` and \
@@ -19,8 +19,8 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Returns the first complete toolchain, the nightly or Debian's; installs Debian's if neither
-    /// is complete.
+    /// Returns the first toolchain with both compiler and linker: rustup's nightly, or Debian's. If
+    /// neither is complete, installs Debian's.
     pub(super) fn find_or_install() -> Result<Self> {
         for compiler in [Compiler::nightly(), Compiler::debian()]
             .into_iter()
@@ -38,7 +38,7 @@ impl Toolchain {
         Ok(Self { compiler, linker })
     }
 
-    /// Builds the programs and returns the object with its debug information.
+    /// Builds the eBPF programs, and returns the object with its debug information.
     pub(super) fn build(&self) -> Result<Vec<u8>> {
         let dir = sh::root().join("ebpf");
         let mut build = self.compiler.cargo("build");
@@ -49,7 +49,7 @@ impl Toolchain {
         fs::read(&object).with_context(|| format!("read {}", object.display()))
     }
 
-    /// Returns the compiler's version line.
+    /// Returns the output of `rustc --version`.
     pub(super) fn version(&self) -> Result<String> {
         Ok(sh::read(&mut sh::cmd(&self.compiler.rustc, ["--version"]))?
             .trim()
@@ -57,8 +57,8 @@ impl Toolchain {
     }
 }
 
-/// Returns the bpf-linker built here for this LLVM, else the one in the search path, which the user
-/// installed.
+/// Returns the path of bpf-linker: the one in the cache for this LLVM version, else one in `PATH`
+/// that the user installed.
 fn linker(llvm: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(linker_dir(llvm).join("bin")).chain(std::env::split_paths(&path));
@@ -71,7 +71,7 @@ fn linker_dir(llvm: &str) -> PathBuf {
     sh::cache().join(format!("bpf-linker-llvm{llvm}"))
 }
 
-/// Builds bpf-linker against Debian's shared LLVM, into the cache.
+/// Builds bpf-linker with Debian's shared library of LLVM, and installs it in the cache.
 fn install_linker(llvm: &str) -> Result<PathBuf> {
     let library = format!(
         "/usr/lib/{}-linux-gnu/libLLVM-{llvm}.so",

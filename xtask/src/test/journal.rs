@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// Variable with the file's path for the tests.
+/// Environment variable that passes the journal's path to the tests.
 pub(crate) const VARIABLE: &str = "BRAID_TEST_JOURNAL";
-/// Number of tests listed at the end.
+/// Number of slowest tests that are listed at the end of a run.
 const SLOWEST: usize = 10;
-/// Reason of a skipped test that another kernel can run.
+/// Text in the reason of a skipped test that another kernel can run.
 const FOR_ANOTHER_KERNEL: &str = "run by cargo xtask vm";
 
 /// Starts a run with an empty journal.
@@ -18,8 +18,8 @@ pub(super) fn begin(path: &Path) -> Result<()> {
     fs::write(path, "").with_context(|| format!("write {}", path.display()))
 }
 
-/// Adds the times of tests on another kernel from its journal `notes` to this run's journal, if
-/// there is one.
+/// Appends the times of tests on another kernel to this run's journal, if there is one. `notes` is
+/// the text of the other kernel's journal.
 pub(crate) fn add_times(notes: &str, kernel: &str) -> Result<()> {
     let Some(path) = std::env::var_os(VARIABLE) else {
         return Ok(());
@@ -41,7 +41,7 @@ fn times_on(notes: &str, kernel: &str) -> String {
     times.concat()
 }
 
-/// Returns the tests of the target `target` that this machine's kernel could not run.
+/// Returns the names of the tests in `target` that were skipped because of this machine's kernel.
 pub(crate) fn left_to_other_kernels(path: &Path, target: &str) -> Result<Vec<String>> {
     Ok(left_to(&read(path)?, target))
 }
@@ -56,7 +56,7 @@ fn left_to(notes: &str, target: &str) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Returns the slowest tests, one line each with the total time of its sandboxes.
+/// Returns a line for each of the slowest tests, with the total time of the test's sandboxes.
 pub(super) fn slowest(path: &Path) -> Result<Vec<String>> {
     Ok(slowest_of(&read(path)?))
 }

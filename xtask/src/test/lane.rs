@@ -1,5 +1,5 @@
-//! Lanes of stages, side by side, and the result of each stage. A failure stops only the stages
-//! that need the failed one.
+//! Runs lanes of stages side by side, and keeps the result of each stage. A failure stops only the
+//! stages that need the failed stage.
 
 use super::stage::Stage;
 use anyhow::{Result, bail};
@@ -9,7 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Stages that run one after the other. A lane behind has a lower priority.
+/// Stages that run one after the other. A lane in the background (`is_behind`) has a lower
+/// priority.
 pub(super) struct Lane {
     pub(super) stages: Vec<Stage>,
     pub(super) is_behind: bool,
@@ -19,7 +20,7 @@ pub(super) struct Lane {
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     name: &'static str,
-    /// Time since the start of the run.
+    /// Start of the stage, since the start of the run.
     from: Duration,
     took: Duration,
     failure: Option<String>,
@@ -44,8 +45,9 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs all lanes. `work` gets the time that a stage may take: its own limit, but not beyond the
-/// end of the run. Returns the results in the order in which the stages ended.
+/// Runs all lanes, and calls `work` for each stage with its time limit and its lane's `is_behind`.
+/// The limit is the stage's own, or the rest of the run's `limit` if that is shorter. Returns the
+/// results in the order in which the stages ended.
 pub(super) fn run(
     lanes: &[Lane],
     limit: Duration,
@@ -90,7 +92,7 @@ pub(super) fn run(
     ended
 }
 
-/// Results so far, for the stages that wait for them.
+/// Results so far. Stages wait here for the results of the stages that they need.
 struct Board {
     start: Instant,
     ended: Mutex<BTreeMap<&'static str, Ended>>,
@@ -98,8 +100,8 @@ struct Board {
 }
 
 impl Board {
-    /// Waits until all stages that must precede this one have ended. Returns the first failed one
-    /// that it needs.
+    /// Waits until all stages that must precede `stage` have ended. Returns the name of a stage
+    /// that it needs and that failed, if any.
     fn wait_for(&self, stage: &Stage) -> Option<&'static str> {
         let mut ended = self.lock();
         let mut awaited = stage.needs.to_vec();

@@ -1,9 +1,9 @@
-//! The sample of crash points and tests that a commit tries.
+//! Samples of crash points and tests, which differ between commits.
 
 use braid_testbed::sh;
 
-/// A number that differs between commits, so that the crash points tried differ; 0 outside a
-/// checkout.
+/// Returns a number that differs between commits, so that each commit tries other crash points. 0
+/// outside a git checkout.
 pub(crate) fn commit_number() -> u64 {
     let commit = sh::read(&mut sh::cmd("git", ["rev-parse", "HEAD"])).unwrap_or_default();
     commit

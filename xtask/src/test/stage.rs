@@ -1,4 +1,4 @@
-//! A stage of a run: a separate process, which is ended together with its children.
+//! A stage of a test run: a separate process, which ends together with its children.
 
 use super::command::Args;
 use crate::build;
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Seconds between SIGTERM and SIGKILL.
+/// Seconds between SIGTERM and SIGKILL for a stage at its time limit.
 const GRACE_S: u32 = 20;
 /// Number of lines shown from a failed stage's log.
 const SHOWN_LINES: usize = 100;
@@ -25,12 +25,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Runs the stage in a separate process. In a lane behind it has a lower priority, and its
-    /// output goes to a file.
+    /// Runs the stage in a separate process. In the background (`is_behind`), the process has a
+    /// lower priority and writes its output to a file.
     pub(super) fn run(&self, option: Option<&str>, limit: Duration, is_behind: bool) -> Result<()> {
         let own = std::env::current_exe().context("find this program")?;
-        // Nice 5 gets about a quarter of a busy processor. With less, the last stage in front would
-        // wait for the lanes behind.
+        // Nice 5 gets about a quarter of a busy processor. With less, the last stage in the
+        // foreground would wait for the background lanes.
         let nice = if is_behind { "5" } else { "0" };
         // `timeout` gets a signal when this program ends, and passes it on to all processes of the
         // stage.
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// Returns the folder of a run's files, and creates it.
+/// Creates the folder for the files of a test run, if it is missing, and returns its path.
 pub(super) fn folder() -> Result<PathBuf> {
     let folder = build::target_dir().join("test");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;

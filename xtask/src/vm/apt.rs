@@ -1,5 +1,5 @@
-//! Debian's archive through apt's own client, with separate lists and state: the machine's apt is
-//! not touched.
+//! Downloads from Debian's archive with apt. It uses separate lists and state, so the machine's apt
+//! is not changed.
 
 use anyhow::{Context, Result};
 use braid_testbed::sh;
@@ -12,13 +12,14 @@ const SUITES: &str = "bookworm trixie trixie-backports";
 /// Age after which the package lists are fetched again.
 const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
-/// A private apt.
+/// An apt configuration with its own lists and state in the cache.
 pub(crate) struct Apt {
     dir: PathBuf,
 }
 
 impl Apt {
-    /// Writes the configuration, and fetches the package lists if they are missing or old.
+    /// Writes the configuration, and fetches the package lists if they are missing or older than
+    /// [`MAX_AGE`].
     pub(crate) fn open() -> Result<Self> {
         let apt = Self {
             dir: sh::cache().join("vm/apt"),
@@ -50,7 +51,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Returns the stanzas of all versions of `package`.
+    /// Returns the output of `apt-cache show`: a stanza for each version of `package`.
     pub(crate) fn show(&self, package: &str) -> Result<String> {
         sh::read(&mut self.command("apt-cache", &["show", package]))
     }

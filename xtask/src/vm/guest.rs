@@ -1,4 +1,4 @@
-//! Boot of a kernel in qemu, and a single command in it.
+//! Boots a kernel in qemu, and runs a single command in this guest.
 
 use super::initrd;
 use super::kernel::Kernel;
@@ -11,10 +11,11 @@ use std::io::{BufRead, BufReader, Read, Write, stdout};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Variables of the caller that the command in the guest gets as well.
+/// Environment variables of this process that are passed to the command in the guest.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "RUST_BACKTRACE", "BRAID_CACHE"];
 
-/// Journal of the tests in the guest: not one of the host's files, and visible in sandboxes.
+/// Path of the tests' journal in the guest. It is in a file system that the host does not share,
+/// and that sandboxes see.
 const NOTES: &str = "/dev/shm/journal";
 
 /// Limits of a guest.
@@ -25,8 +26,8 @@ pub(crate) struct Bounds {
     pub(crate) memory: u32,
 }
 
-/// Runs `command` in the caller's folder on `kernel`, prints its output with the kernel before each
-/// line, and returns its exit code.
+/// Boots `kernel`, runs `command` there in the current folder, and returns the command's exit code.
+/// Prints each line of output after the kernel's release.
 pub(crate) fn run(kernel: &Kernel, command: &[String], bounds: Bounds) -> Result<i32> {
     eprintln!("--- {}: {}", kernel.release, command.join(" "));
     let dir = sh::cache()
@@ -60,15 +61,15 @@ fn boot(kernel: &Kernel, command: &[String], bounds: Bounds, dir: &Path) -> Resu
         .with_context(|| format!("the guest ended without an exit code (qemu: {status})"))
 }
 
-/// Copies `terminal` to `to`, line by line, each after `label`.
+/// Copies `terminal` to `to` line by line, with `label` before each line.
 fn show(terminal: impl Read, label: &str, to: &mut impl Write) -> Result<()> {
     let mut lines = BufReader::new(terminal).split(b'\n');
     lines.try_for_each(|line| to.write_all(&[label.as_bytes(), b" | ", &line?, b"\n"].concat()))?;
     Ok(())
 }
 
-/// Returns the guest's last process: it runs the command, writes its tests' journal and its exit
-/// code to the second serial line, and powers off.
+/// Returns the shell script that runs last in the guest. It runs `command`, writes the tests'
+/// journal and the exit code to the second serial line, and powers the guest off.
 fn script(command: &[String]) -> Result<String> {
     let mut script = String::new();
     for name in ENVIRONMENT {

@@ -1,4 +1,5 @@
-//! Initial ramdisk of a guest: busybox, the modules for the host's files, and the start script.
+//! Initial ramdisk of a guest: busybox, the kernel modules for access to the host's files, and the
+//! start script.
 
 use super::kernel::Kernel;
 use anyhow::{Context, Result};
@@ -8,12 +9,12 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Modules that the guest needs before it can access the host's files, and tun, whose device file
-/// udev would create; each may be built in instead.
+/// Kernel modules that the guest needs to access the host's files. Also tun, because the guest has
+/// no udev that would create its device file. A kernel may have any of them built in.
 const MODULES: [&str; 5] = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "tun"];
 
-/// Writes the ramdisk in which `command`, a shell script, runs as root on a read-only view of the
-/// host's files. The ramdisk's own files stay beside it.
+/// Writes a ramdisk to `ramdisk`. In it, the shell script `command` runs as root on a read-only
+/// view of the host's files. A folder with the content of the ramdisk stays beside it.
 pub(crate) fn write(kernel: &Kernel, command: &str, ramdisk: &Path) -> Result<()> {
     let tree = ramdisk.with_extension("files");
     for dir in [
@@ -77,7 +78,7 @@ exec switch_root /root /bin/sh /run/command
     )
 }
 
-/// Returns the files of the modules and of their dependencies, each once and after its
+/// Returns the paths of the modules and their dependencies. Each path occurs once, after its
 /// dependencies.
 fn load_order(kernel: &Kernel) -> Result<Vec<String>> {
     let base = kernel

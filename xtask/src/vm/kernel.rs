@@ -1,4 +1,4 @@
-//! Debian's kernels: found, downloaded, unpacked and kept in the cache.
+//! Debian's kernels, which are downloaded, unpacked and kept in the cache.
 
 use super::apt::Apt;
 use anyhow::{Context, Result};
@@ -6,19 +6,20 @@ use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Package whose versions depend on each suite's current kernel.
+/// Meta package. Each of its versions depends on the current kernel package of a Debian suite.
 const META: &str = "linux-image-amd64";
 
 /// A kernel ready to boot.
 pub(crate) struct Kernel {
-    /// Output of `uname -r`.
+    /// Kernel release, as printed by `uname -r`.
     pub(crate) release: String,
     pub(crate) image: PathBuf,
     /// Folder `lib/modules/<release>`.
     pub(crate) modules: PathBuf,
 }
 
-/// Returns a kernel given the start of its version (`6.1`), or `newest`.
+/// Downloads a kernel if it is not in the cache, and returns it. `wanted` is the start of a version
+/// (`6.1`), or `newest`.
 pub(crate) fn fetch(wanted: &str) -> Result<Kernel> {
     let apt = Apt::open()?;
     let found = apt.show(META)?;
@@ -81,12 +82,12 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
             .arg(base(&partial))
             .arg(release),
     )?;
-    // Last, so that the content of `dir` is complete.
+    // The rename comes last, so that the content of `dir` is always complete.
     fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
 }
 
-/// Selects the kernel's package from the stanzas of the meta package: the newest with a version
-/// that starts with `wanted`.
+/// Returns the name of the newest kernel package from the stanzas of the meta package, among
+/// versions that start with `wanted`.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     let mut newest = None;
     for stanza in stanzas.split("\n\n") {
@@ -109,8 +110,8 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     Some(package)
 }
 
-/// Returns the packages into which the kernel's package is split from 6.17 on: base, binary and
-/// modules of the same release.
+/// Returns the packages that a kernel package depends on. From 6.17 on, Debian splits it into base,
+/// binary and modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let mut parts = dependencies(stanza);
     parts.retain(|name| name.starts_with("linux-") && name.ends_with(release));
@@ -132,7 +133,8 @@ fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Returns the numbers at the start of a version: 6.12.107 of `6.12.107-1`.
+/// Returns the numbers of a version, up to the first part that is not a number: 6, 12, 107 and 1
+/// for `6.12.107-1`.
 fn numbers(version: &str) -> Vec<u32> {
     version
         .split(['.', '-', '~', '+'])

@@ -98,7 +98,8 @@ fn mounted(
     }
 }
 
-/// Checks for cgroup2 at any mount point. Beside cgroup1 hierarchies it has a separate folder.
+/// Checks that cgroup2 is mounted. Any mount point counts, because it is a different one on nodes
+/// that also mount cgroup1.
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
         Ok(_) => (CheckState::Ok, String::new()),
@@ -197,8 +198,8 @@ fn lost() -> Check {
     }
 }
 
-/// Checks for configurations that Cilium has renamed. With `cni.exclusive`, its default, it renames
-/// all others.
+/// Checks for configurations that Cilium has renamed. With `cni.exclusive`, which is on by default,
+/// Cilium renames all configurations but its own.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
     let mut names = file_names(folder);

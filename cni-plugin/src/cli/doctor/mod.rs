@@ -1,4 +1,4 @@
-//! `braid doctor`: the features of this node, and the cost of missing ones.
+//! `braid doctor`: the features of this node, and the consequence of each missing feature.
 
 mod host;
 
@@ -42,14 +42,14 @@ enum CheckState {
 struct Check {
     name: String,
     state: CheckState,
-    /// True if attachments with bridge, ptp or macvlan need it.
+    /// True if bridge, ptp or macvlan needs the feature.
     essential: bool,
     /// First kernel version with the feature.
     since: &'static str,
     needed_by: &'static str,
-    /// Cost to a user without it.
+    /// Consequence for users if the feature is missing.
     without_it: &'static str,
-    /// Result of the check, or the kernel's answer.
+    /// Details of the result, or the kernel's error.
     detail: String,
 }
 
@@ -111,7 +111,8 @@ fn kernel() -> Vec<Check> {
     checks
 }
 
-/// Checks the queue that shapes traffic on a kernel with these features.
+/// Finds the queue that shapes traffic on a kernel. `has` is true for each feature of this kernel,
+/// and `none` is an empty check.
 fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let mut check = Check {
         name: "shaping".to_owned(),

@@ -1,4 +1,4 @@
-//! Files on the node with which braid attaches pods: a kubeconfig for the service account, and a
+//! Files on the node that make braid attach pods: a kubeconfig for a service account, and a
 //! conflist.
 
 use super::PROGRAM;
@@ -33,7 +33,7 @@ pub(super) struct Files {
     /// again at each call
     #[arg(long, value_name = "PATH", requires = "kubeconfig")]
     credentials: Option<PathBuf>,
-    /// API server; in a pod, by default the one from the kubelet
+    /// API server; in a pod, by default the one in the environment that the kubelet sets
     #[arg(long, value_name = "URL", requires = "kubeconfig")]
     server: Option<String>,
     /// Also write this conflist, which attaches pods to the networks of their annotations; the
@@ -48,22 +48,23 @@ pub(super) struct Files {
 
 type Outcome = Result<Vec<String>, Box<dyn std::error::Error>>;
 
-/// Files to write, in this order.
+/// Plan for the files. They are written in the order of `files`.
 pub(super) struct Planned {
     files: Vec<(PathBuf, String)>,
     /// Conditions that must become true before pods start.
     pub(super) remarks: Vec<String>,
-    /// Text of the conflist.
+    /// Text of the conflist; `None` if it is not written now.
     pub(super) list: Option<String>,
-    /// Condition that the conflist waits for.
+    /// Condition that must become true before the conflist can be written.
     pub(super) waits: Option<String>,
 }
 
-/// Path value that selects the runtime's folder.
+/// Value of `--kubeconfig` and `--conflist` that selects a default path in the runtime's folder.
 const AUTO: &str = "auto";
 
 impl Files {
-    /// Returns the same files with paths in the runtime's folder in place of `auto`.
+    /// Replaces each path `auto` with the default path in `networks`, the runtime's folder of
+    /// network configurations.
     pub(super) fn chosen(&self, networks: &Path) -> Self {
         let path = |given: &Option<PathBuf>, usual: &str| {
             let given = given.clone()?;
@@ -88,8 +89,8 @@ impl Files {
             .any(|path| path == Path::new(AUTO))
     }
 
-    /// Generates the texts, and changes nothing. An error is permanent. The kubeconfig comes first,
-    /// because the conflist names it.
+    /// Generates the text of each file without writing it. The kubeconfig comes first, because the
+    /// conflist names it. An error means that waiting does not help.
     pub(super) fn plan(&self, bin: &Bin, names: &[&str]) -> Result<Planned, String> {
         let mut planned = Planned {
             files: Vec::new(),
@@ -180,8 +181,8 @@ impl Files {
         Ok(done)
     }
 
-    /// Refuses to remove the program while a remaining configuration has a plugin of type `braid`.
-    /// No pod of that network could be attached or detached. `networks` is the runtime's folder of
+    /// Fails while a remaining configuration has a plugin of type `braid`. Without the program, no
+    /// pod of that network could be attached or detached. `networks` is the runtime's folder of
     /// configurations.
     pub(super) fn refuse_in_use(&self, networks: &Path) -> Result<(), String> {
         let mut folders = BTreeSet::from([networks]);
@@ -212,7 +213,7 @@ impl Files {
         Json::parse(&bytes, "").is_ok_and(|json| has_own_type(&json))
     }
 
-    /// Returns the node's file system, which must exist.
+    /// Returns the node's file system. Fails if `--root` is not a directory.
     pub(super) fn root(&self) -> Result<Root, String> {
         let failed = |err: io::Error| format!("--root {}: {err}", self.root.display());
         let meta = fs::metadata(&self.root).map_err(failed)?;
@@ -222,14 +223,14 @@ impl Files {
         Ok(Root::new(&self.root))
     }
 
-    /// Returns the folder of the kubeconfig, unless it is the folder of configurations.
+    /// Returns the folder of the kubeconfig, or `None` if the conflist is in the same folder.
     fn own_folder(&self) -> Option<PathBuf> {
         let own = self.kubeconfig.as_ref()?.parent()?;
         let configurations = self.conflist.as_ref()?.parent()?;
         (own != configurations).then(|| self.seen(own))
     }
 
-    /// Returns the node's path as this process sees it.
+    /// Converts a path on the node to the path in this process, which is below `--root`.
     fn seen(&self, path: &Path) -> PathBuf {
         Root::new(&self.root).seen(path)
     }
@@ -261,7 +262,8 @@ impl Files {
     }
 }
 
-/// Refuses a file that is not the list with this kubeconfig. A missing file is accepted.
+/// Refuses a conflist without a `braid` plugin that uses this kubeconfig. A missing file is
+/// accepted.
 fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     if fs::symlink_metadata(list).is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
         return Ok(());
@@ -293,8 +295,8 @@ fn has_own_type(json: &Json) -> bool {
     }
 }
 
-/// Returns a message about the list's other plugins, which the runtime does not run without the
-/// list.
+/// Returns a message about the other plugins in the conflist, which no longer run once the conflist
+/// is removed. `None` if there are no other plugins.
 fn lost_entries(list: &Path) -> Option<String> {
     let json = Json::parse(&files::bytes(list).ok()?, "the list").ok()?;
     let mut others: Vec<&str> = takeover::plugins_of(&json)

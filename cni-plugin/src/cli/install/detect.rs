@@ -1,4 +1,5 @@
-//! Folders of the node's container runtime, from its configuration or else well-known ones.
+//! Plugin and configuration folders of the node's container runtime, from the runtime's
+//! configuration. Well-known folders if there is none.
 
 use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
@@ -18,16 +19,16 @@ pub(in crate::cli) struct Folders {
     pub(in crate::cli) why: String,
 }
 
-/// A runtime and its configuration.
+/// A container runtime and the paths of its configuration.
 struct Runtime {
     name: &'static str,
-    /// The last of several takes precedence, as in CRI-O. A distribution may have the same settings
-    /// twice.
+    /// Paths of configuration files, or of folders with them. A later file takes precedence, as in
+    /// CRI-O. A distribution may have the same settings in two files.
     configurations: &'static [&'static str],
-    /// Exists while the runtime runs.
+    /// Path of a socket that exists while the runtime runs.
     socket: &'static str,
     read: fn(&Table) -> Option<Found>,
-    /// Default folders of the runtime.
+    /// Plugin folder if the configuration names none.
     plugins: &'static str,
     networks: &'static str,
 }
@@ -39,8 +40,8 @@ struct Found {
     networks: Option<String>,
 }
 
-/// Distributions precede the runtimes that they include, because a node may have an unused runtime
-/// as well.
+/// Known runtimes. A distribution precedes the runtime that it includes, because a node may also
+/// have an unused runtime.
 const RUNTIMES: [Runtime; 6] = [
     Runtime {
         name: "k3s",
@@ -95,8 +96,8 @@ const RUNTIMES: [Runtime; 6] = [
     },
 ];
 
-/// Returns the folders of the running runtime, the first of several. Without a configuration,
-/// returns well-known folders.
+/// Returns the folders of the node's runtime; of several runtimes, a running one is preferred.
+/// Returns well-known folders if no runtime's configuration is found.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
     if let Some(configured) = configured(root).into_iter().next() {
         return configured.folders();
@@ -127,10 +128,10 @@ pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
     folders
 }
 
-/// A runtime with a configuration.
+/// A runtime with the settings that its configuration has.
 struct Configured {
     runtime: &'static Runtime,
-    /// First of its configurations.
+    /// First of the runtime's configuration files that exists.
     file: &'static str,
     found: Found,
 }
@@ -157,7 +158,7 @@ impl Configured {
         named.unwrap_or(self.runtime.networks).into()
     }
 
-    /// Returns the reason for the choice.
+    /// Returns the reason for choosing the folders of this runtime.
     fn why(&self) -> String {
         format!("configured by {} in {}", self.runtime.name, self.file)
     }
@@ -177,7 +178,8 @@ fn is_here(root: &Root, path: &str) -> bool {
     root.presence(Path::new(path)) == Presence::Here
 }
 
-/// Reads a runtime's configuration; `None` if it has none, or does not serve pods.
+/// Reads a runtime's configuration; `None` if it does not exist, or if the runtime does not serve
+/// pods.
 fn found(runtime: &'static Runtime, root: &Root) -> Option<Configured> {
     let mut result = None;
     let mut source = None;
@@ -211,7 +213,7 @@ fn found(runtime: &'static Runtime, root: &Root) -> Option<Configured> {
 }
 
 fn read(root: &Root, path: &Path) -> Option<Table> {
-    // Template values that only their own program expands are text.
+    // Variables that only the runtime's own program expands stay in the text.
     fs::read_to_string(root.seen(path))
         .ok()?
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current")
@@ -247,7 +249,7 @@ fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     tables
 }
 
-/// Returns the texts in an array; empty without it.
+/// Returns the strings in the array under `key`; empty if there is no array.
 fn texts<'a>(table: &'a Table, key: &str) -> Vec<&'a str> {
     let Some(Value::Array(values)) = table.get(key) else {
         return Vec::new();
@@ -289,7 +291,7 @@ fn crio(table: &Table) -> Found {
     }
 }
 
-/// Returns the first text of an array.
+/// Returns the first string of the array under `key`.
 fn first_text(table: Option<&Value>, key: &str) -> Option<String> {
     let values = table?.get(key)?.as_array()?;
     Some(values.first()?.as_str()?.to_owned())

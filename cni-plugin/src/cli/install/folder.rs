@@ -23,7 +23,8 @@ pub(in crate::cli) struct Bin {
 }
 
 impl Bin {
-    /// Reads the entries with relevant names.
+    /// Reads the entries that an installation or removal may change: the `known` names, names from
+    /// another version, and the backups of both.
     pub(super) fn look(&self, known: &[&str]) -> io::Result<Folder> {
         let mut entries = BTreeMap::new();
         let stale = self.stale(known)?;
@@ -48,7 +49,7 @@ impl Bin {
         })
     }
 
-    /// Returns the node's own folder `dir`.
+    /// Returns the plugin folder `dir` of the node that this process runs on.
     pub(in crate::cli) fn of_node(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -62,8 +63,8 @@ impl Bin {
         fs::symlink_metadata(self.at(PROGRAM)).is_ok()
     }
 
-    /// Returns the names that braid took, by its list or by a kept plugin, and that do not start it
-    /// any more.
+    /// Returns the known names that once started braid and no longer do. A name once started braid
+    /// if it is in the list of names, or if the plugin that it replaced is kept.
     pub(in crate::cli) fn lost(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let listed = self.listed()?.unwrap_or_default();
         let mut lost = Vec::new();
@@ -81,7 +82,7 @@ impl Bin {
         self.dir.join(name)
     }
 
-    /// Returns the names in the folder that start this program but are unknown to it.
+    /// Returns the names in the folder that start this program but are not in `known`.
     fn stale(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let mut stale = Vec::new();
         let entries = match fs::read_dir(&self.dir) {
@@ -101,7 +102,8 @@ impl Bin {
         Ok(stale)
     }
 
-    /// Returns the names that were taken before, without duplicates.
+    /// Returns the names that earlier installations wrote to the list of names, sorted and without
+    /// duplicates. `None` if the list does not exist.
     pub(in crate::cli) fn listed(&self) -> io::Result<Option<Vec<String>>> {
         let text = match fs::read_to_string(self.at(plan::LIST)) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -130,7 +132,7 @@ impl Bin {
             });
         }
         let script = executable::script(&self.program).unwrap_or_default();
-        // Only files of this length are read whole, because this program is long.
+        // Only files of the script's length are read whole, because programs are large.
         if found.len() == script.len() as u64 && fs::read(&path)? == script {
             let is_executable = found.mode() & 0o7777 == MODE;
             return Ok(if is_executable {
@@ -151,7 +153,8 @@ impl Bin {
         Ok(if is_own { Entry::Former } else { Entry::Other })
     }
 
-    /// Classifies a link, which may be from an earlier version or from a distribution.
+    /// Classifies a symbolic link, which an earlier version of braid or a distribution may have
+    /// created.
     fn link(&self, name: &str, target: &Path) -> io::Result<Entry> {
         let Some(file) = target.file_name().and_then(|name| name.to_str()) else {
             return Ok(Entry::Other);
@@ -191,8 +194,8 @@ impl Bin {
         Ok(is_as_long && fs::read(path)? == fs::read(program)?)
     }
 
-    /// Carries out an action. The name always has its old or its new meaning. `staged` is the copy
-    /// of the program.
+    /// Carries out an action atomically, so that a name starts either its old or its new program.
+    /// `staged` is a copy of this program that can be renamed to its final path.
     pub(super) fn carry_out(&self, action: &Action, staged: Option<&Path>) -> io::Result<()> {
         let temp = self.at(&format!(".{PROGRAM}.{}.tmp", std::process::id()));
         // An earlier container with this process id may have been killed.
@@ -241,14 +244,15 @@ impl Bin {
     }
 }
 
-/// Copies this program to disk. A running program keeps the file that it was started from.
+/// Copies the running program to `to` and syncs the copy to disk. This works even if the program's
+/// file was replaced since it was started.
 pub(super) fn copy(to: &Path) -> io::Result<()> {
     fs::copy(OWN, to)?;
     fs::set_permissions(to, Permissions::from_mode(MODE))?;
     File::open(to)?.sync_all()
 }
 
-/// Writes a new file, which is on disk before it is renamed.
+/// Writes a new file and syncs it to disk, before the caller renames it.
 fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text)?;

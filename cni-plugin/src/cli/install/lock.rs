@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Timeout in seconds for another installation or removal.
+/// Maximum wait in seconds for another installation or removal.
 const PATIENCE_S: u32 = 60;
 
 /// The plugin folder, locked with flock(2) on the folder itself, so no lock file is left behind and
@@ -17,9 +17,9 @@ pub(super) struct Lock {
     created: Vec<PathBuf>,
 }
 
-/// Waits for other processes at `dir`, and locks it until the value is dropped. Creates a missing
-/// folder, which is removed on drop if it is still empty. If it can't be created, a removal needs
-/// no lock, because no installation can create it either.
+/// Locks the folder `dir` until the returned lock is dropped; waits while another process holds it.
+/// Creates a missing folder, which is removed on drop if it is still empty. If the folder can't be
+/// created, a removal goes on without a lock, because no installation can create it either.
 pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
     let mut held = Lock {
         folder: None,
@@ -81,7 +81,7 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // This happens before the lock ends. A folder with files stays.
+        // The folders are removed while the lock is held. A folder with files stays.
         for folder in &self.created {
             let _ = fs::remove_dir(folder);
         }

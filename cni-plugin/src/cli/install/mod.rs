@@ -24,7 +24,8 @@ use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names of other projects' plugins, which a `DaemonSet` copies there whenever it starts.
+/// Names that are installed only on request, because another project's `DaemonSet` copies its own
+/// plugin to the same path whenever it starts.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
@@ -34,7 +35,7 @@ pub(super) struct Arguments {
     /// well-known one
     #[arg(long, value_name = "PATH")]
     bin_dir: Option<PathBuf>,
-    /// Path of the program on the node, which the names start; by default `braid` in --bin-dir,
+    /// Path on the node of the program that the names start; by default `braid` in --bin-dir,
     /// without --root
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
@@ -84,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     Ok(code.max(changed))
 }
 
-/// Plugin folder to change, with its content.
+/// Plugin folder to change, with its content and the requested names and files.
 struct Target<'a> {
     bin: Bin,
     folder: Folder,
@@ -110,8 +111,8 @@ impl Target<'_> {
         Ok(code.max(self.change(&actions, None)?))
     }
 
-    /// Installs the names and writes the files. A configuration that can never work is refused
-    /// before anything changes, and so is a directory in place of a name.
+    /// Installs the names and writes the files. Before any change, refuses a configuration that can
+    /// never work, and a directory at the path of a name.
     fn install(&self, held: Option<Lock>) -> Outcome {
         let actions = plan::install(&self.folder, &self.names);
         let planned = self.files.plan(&self.bin, &self.names)?;
@@ -164,7 +165,8 @@ impl Target<'_> {
     }
 }
 
-/// Returns the names to use. Refuses one that the program can't replace.
+/// Returns the plugin names to install or remove. Refuses a name in `--names` that this program
+/// can't replace.
 fn wanted<'a>(arguments: &Arguments, known: &[&'a str]) -> Result<Vec<&'a str>, String> {
     for name in &arguments.names {
         if !known.contains(&name.as_str()) {
@@ -185,7 +187,7 @@ fn removes_program(actions: &[Action]) -> bool {
         .any(|action| matches!(action, Action::Remove(name) if name == PROGRAM))
 }
 
-/// Returns the chosen folders, with the reasons.
+/// Returns a line for each folder that the user did not choose, with the reason for the choice.
 fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
     let reason =
         |what: &str, folder: &Path| format!("{what} in {}: {}", folder.display(), folders.why);
@@ -199,7 +201,7 @@ fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
     reasons
 }
 
-/// Returns a message about names that no longer start this program.
+/// Returns a message about names that no longer start this program; `None` if all of them do.
 pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let folder = detect::folders(&Root::new(Path::new("/"))).plugins;
     let lost = Bin::of_node(&folder).lost(&drop_in_names().collect::<Vec<_>>())?;
@@ -289,8 +291,8 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a folder that a container has mounted at another path than the node's. The path through
-/// `--root` alone looks correct.
+/// Refuses a plugin folder if this container has mounted it from another path of the node. The
+/// paths alone, with `--root`, do not show this.
 fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
     let folder = bin.program.parent().unwrap_or(Path::new("/"));
     let Some(mount) = mounts::of(&bin.dir) else {

@@ -18,7 +18,7 @@ pub(super) fn of(folder: &Path) -> Option<Mount> {
     find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder)
 }
 
-/// Finds the mount of `folder`. Of several mounts at one place the last one is visible (`man 5
+/// Finds the mount of `folder`. Of several mounts at the same path, the last one is visible (`man 5
 /// proc_pid_mountinfo`).
 fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let mut deepest: Option<(PathBuf, PathBuf)> = None;
@@ -31,7 +31,7 @@ fn find(mountinfo: &str, folder: &Path) -> Option<Mount> {
         if !folder.starts_with(&place) {
             continue;
         }
-        // All these places are folders around each other, so the longer path is the deeper one.
+        // All these mount points contain `folder`, so the longer path is the deeper one.
         if deepest
             .as_ref()
             .is_none_or(|(_, deepest)| place.starts_with(deepest))
@@ -67,7 +67,7 @@ fn unescaped(field: &str) -> PathBuf {
 }
 
 impl Mount {
-    /// True unless this can't be the node's `folder`. Compares at most the last two names, because
+    /// True if this mount may be the node's `folder`. Compares at most the last two names, because
     /// a mount or a link can change the names before them.
     pub(super) fn is_probably(&self, folder: &Path) -> bool {
         let names = |path: &Path| path.components().skip(1).count();
@@ -79,8 +79,9 @@ impl Mount {
         same >= names(&self.source).min(names(folder)).min(2)
     }
 
-    /// True if `folder` is this path below another folder, as in a container with a part of the
-    /// node mounted there.
+    /// True if `folder` is the mount's source with a prefix, such as `/host/opt/cni/bin` for
+    /// `/opt/cni/bin`. This process is then in a container that has a part of the node mounted
+    /// there.
     pub(super) fn is_below(&self, folder: &Path) -> bool {
         let names = self.source.strip_prefix("/").unwrap_or(&self.source);
         self.is_part && folder != self.source && folder.ends_with(names)

@@ -16,7 +16,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Default of `confDir`, the folder of networks on disk.
+/// Default of the key `confDir`, the folder with networks in files.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Configuration of Multus' daemon, beside the conflist.
 const DAEMON: &str = "multus.d/daemon-config.json";
@@ -27,11 +27,11 @@ const MOUNTS: [&str; 2] = ["/hostroot", "/host"];
 pub(super) enum Made {
     /// Text, and conditions that must become true before pods start.
     Text(String, Vec<String>),
-    /// Condition that it must wait for.
+    /// Condition that must become true before the conflist can be written.
     NotYet(String),
 }
 
-/// Location of the conflist.
+/// Inputs of the conflist: the plugin folder with its names, and paths on the node.
 pub(super) struct Site<'a> {
     pub(super) bin: &'a Bin,
     /// Names that start this program after the installation.
@@ -41,7 +41,7 @@ pub(super) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Generates and checks the list. An error is permanent.
+    /// Generates and checks the conflist. An error means that waiting does not help.
     pub(super) fn list(&self) -> Result<Made, String> {
         let mut remarks = Vec::new();
         let known = match self.known(&mut remarks)? {
@@ -61,7 +61,8 @@ impl Site<'_> {
         )))
     }
 
-    /// Reads the inputs of the list. The inner error is temporary.
+    /// Reads the files from which the conflist is generated. The inner error is temporary, such as
+    /// a missing file. The outer error is permanent.
     fn known(&self, remarks: &mut Vec<String>) -> Result<Result<Known, String>, String> {
         place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
@@ -107,7 +108,7 @@ impl Site<'_> {
         others
     }
 
-    /// Reads the files that the first configuration names.
+    /// Reads the files that the first configuration names. Returns all inputs of the conflist.
     fn known_of(&self, folder: &Path, first: Conf, others: Vec<Conf>) -> Known {
         let daemon = self.read(&folder.join(DAEMON)).ok();
         let mut paths = BTreeMap::new();
@@ -137,8 +138,8 @@ impl Site<'_> {
         }
     }
 
-    /// Returns the reason if no runtime of the node may read this folder. The visible
-    /// configurations of runtimes name other folders, or none is visible and only the default
+    /// Returns a message if no runtime seems to read configurations from `folder`. Either the
+    /// visible runtime configurations name other folders, or none is visible and only the default
     /// folder has networks. This is not an error, because the node may have another runtime.
     fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
@@ -164,8 +165,8 @@ impl Site<'_> {
         Some(format!("{} has configurations", usual.display()))
     }
 
-    /// Returns the names of the folder's other configurations, in the order in which runtimes
-    /// choose.
+    /// Returns the file names of the folder's configurations without the conflist. They are in the
+    /// order in which runtimes choose a configuration.
     fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {
@@ -208,9 +209,9 @@ impl Site<'_> {
         Ok(Ok(Conf { path, json }))
     }
 
-    /// Returns the node's path for a path in a container of Multus: unchanged, or without the mount
-    /// point. The folder of configurations may be mounted at another path than the node's, as on
-    /// k3s.
+    /// Converts a path in a Multus container to a path on the node: unchanged, without the mount
+    /// point, or in the conflist's folder. On k3s, for example, Multus mounts the folder of
+    /// configurations at another path than the node's.
     fn of_node(&self, text: &str) -> String {
         let Some(stripped) = without_mount(text) else {
             return text.to_owned();
@@ -228,8 +229,8 @@ impl Site<'_> {
         stripped.to_owned()
     }
 
-    /// Reads the configuration at a path, which is the first one for a folder, or the one with this
-    /// name in `conf_dir`.
+    /// Reads a network configuration. `text` is the path of a file, the path of a folder (its first
+    /// file is read), or the name of a network in `conf_dir`.
     fn network(&self, text: &str, conf_dir: &Path) -> Option<Json> {
         if text.starts_with('/') {
             let path = Path::new(text);
@@ -271,7 +272,7 @@ fn parsed(path: &Path, read: io::Result<Vec<u8>>) -> Result<Json, String> {
     Json::parse(&bytes, &path.display().to_string()).map_err(|err| err.to_string())
 }
 
-/// Returns the path without the mount point of Multus' manifests; `None` if it has none.
+/// Removes a mount point of Multus' manifests from a path; `None` if the path is not below one.
 fn without_mount(text: &str) -> Option<&str> {
     for mount in MOUNTS {
         if let Some(rest) = text.strip_prefix(mount)
@@ -283,7 +284,8 @@ fn without_mount(text: &str) -> Option<&str> {
     None
 }
 
-/// Returns the node's path for a path in a configuration, which may be unchanged.
+/// Returns the path on the node for a path in a configuration: the entry in `paths`, or else
+/// `text`.
 fn mapped<'a>(paths: &'a BTreeMap<String, String>, text: &'a str) -> &'a str {
     paths.get(text).map_or(text, String::as_str)
 }

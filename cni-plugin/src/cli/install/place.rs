@@ -1,4 +1,5 @@
-//! Path of the conflist: runtimes must read it, before all other configurations of the folder.
+//! Checks of the conflist's path. Runtimes must read the file, and choose it before all other
+//! configurations of the folder.
 
 use std::path::{Component, Path};
 

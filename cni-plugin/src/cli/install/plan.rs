@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Suffix of the names under which replaced plugins are kept.
 const BACKUP: &str = ".before-braid";
-/// File in the folder with the names that this program took.
+/// File in the plugin folder that lists the names under which this program is installed.
 pub(in crate::cli) const LIST: &str = ".braid.names";
 
 /// Kind of file under a name in the folder.
@@ -23,7 +23,8 @@ pub(in crate::cli) enum Entry {
     Other,
     /// A directory, which blocks the name.
     Directory,
-    /// Link to a multi-call program with this name in the folder.
+    /// Link to another program in the folder, such as a distribution's multi-call binary. The
+    /// string is that program's file name.
     Alias(String),
     /// Link of another installer to a missing file.
     Dangling,
@@ -36,16 +37,17 @@ impl Entry {
     }
 }
 
-/// Relevant content of the folder.
+/// Content of a plugin folder, from which changes are planned.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
     /// True if the folder has the program.
     pub(super) has_program: bool,
-    /// True if it is identical to the running program.
+    /// True if the program in the folder is identical to the running program.
     pub(super) is_current: bool,
     /// Entries by name, including kept plugins.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Names that start the program but are unknown to it, left by another version.
+    /// Names that start the program but that this version does not implement. Another version left
+    /// them.
     pub(super) stale: Vec<String>,
     /// Names in [`LIST`]; `None` without this file.
     pub(super) listed: Option<Vec<String>>,
@@ -56,13 +58,13 @@ pub(super) struct Folder {
 pub(super) enum Action {
     /// Copy the running program to the folder.
     Copy,
-    /// Keep the plugin of this name under another name, in place of an earlier kept one.
+    /// Rename the plugin with this name to its backup name. This replaces an older backup.
     Keep(String),
     /// Replace the name with a script that starts the program.
     Script(String),
     /// Restore the kept plugin to this name.
     PutBack(String),
-    /// Replace the name by a link to another program in the folder.
+    /// Replace the first name with a link to the second, which is another program in the folder.
     Link(String, String),
     /// Remove a file.
     Remove(String),
@@ -94,7 +96,8 @@ impl Folder {
         self.entries.get(name).unwrap_or(&Entry::None)
     }
 
-    /// Restores the plugin that the node would have under this name without this program.
+    /// Plans the removal of this program from a name: restores the plugin that it replaced, if one
+    /// is kept.
     fn free(&self, name: &str) -> Vec<Action> {
         let (name, backup) = (name.to_owned(), backup_of(name));
         match self.entry(&backup) {
@@ -106,7 +109,8 @@ impl Folder {
     }
 }
 
-/// Returns the directory that blocks a name, or the kept plugin of a name.
+/// Returns the first directory that blocks one of the names, or the backup of one. `None` if there
+/// is no such directory.
 pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     for name in names {
         match folder.entry(name) {
@@ -123,9 +127,9 @@ pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     None
 }
 
-/// Plans an installation. The program comes first, so that every name can be started at any time.
-/// The kept plugin is the last one from another installer, which the node would have without this
-/// program.
+/// Plans an installation. The program is copied first, so that every name works at any time. Only
+/// the newest plugin of another installer is kept, because the node would have that one without
+/// this program.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
     if !folder.is_current {
@@ -139,7 +143,7 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
         }
         actions.push(Action::Script((*name).to_owned()));
     }
-    // This program refuses a call by such a name.
+    // This version refuses calls by these names.
     for name in &folder.stale {
         actions.extend(folder.free(name));
     }

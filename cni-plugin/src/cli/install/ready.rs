@@ -1,4 +1,4 @@
-//! STATUS of the installed list: conditions that must become true before pods start.
+//! STATUS of the installed conflist: conditions that must become true before pods start.
 
 use super::PROGRAM;
 use super::folder::Bin;
@@ -8,8 +8,9 @@ use braid_node::attach::chain::BRAID;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// Runs STATUS with the program in the plugin folder, only on the node itself. A container does not
-/// see the files that STATUS reads.
+/// Runs STATUS for the conflist with the program in the plugin folder, and returns its error or
+/// warnings as a message. Returns `None` in a container, which does not see the files that STATUS
+/// reads.
 pub(super) fn remark(bin: &Bin, list: &str) -> Option<String> {
     if !bin.root.is_node() {
         return None;

@@ -1,5 +1,5 @@
-//! Trial before any name changes: a script under each name starts this program, in a separate
-//! folder beside the names.
+//! Trial before an installation changes any name. In a separate folder, a script with each name
+//! starts this program.
 
 use super::PROGRAM;
 use super::folder::{self, Bin};
@@ -11,7 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Name of the folder. It is always the same, so that a trial removes the folder of a killed one.
+/// Name of the trial's folder. It is always the same, so that a trial removes the folder of an
+/// earlier trial that was killed.
 const FOLDER: &str = ".braid.trial";
 
 /// Removes the folder of a killed trial.
@@ -20,10 +21,11 @@ pub(super) fn clean(bin: &Bin) {
     let _ = fs::remove_dir_all(bin.at(FOLDER));
 }
 
-/// The folder, which is removed on drop.
+/// Folder of a trial, which is removed on drop.
 pub(super) struct Stage {
     folder: PathBuf,
-    /// Copy of this program, which is renamed to its final path.
+    /// Path of a copy of this program, which can be renamed to its final path. `None` if the
+    /// program in the plugin folder is current.
     pub(super) copy: Option<PathBuf>,
 }
 

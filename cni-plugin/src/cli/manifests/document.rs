@@ -29,7 +29,7 @@ struct Meta {
     annotations: Option<BTreeMap<String, Spanned<String>>>,
 }
 
-/// Keys of all kinds together.
+/// Keys in `spec` of all supported kinds together.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
@@ -141,7 +141,8 @@ impl Spec {
 }
 
 impl Meta {
-    /// Returns the name, and its lines by key.
+    /// Returns the object's name. The map has the line of the name under the keys `metadata.name`
+    /// and `""`.
     fn name(&self) -> (ObjectName, BTreeMap<String, usize>) {
         let namespace = match &self.namespace {
             Some(namespace) if !namespace.is_empty() => namespace.clone(),

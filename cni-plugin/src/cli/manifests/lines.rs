@@ -15,9 +15,9 @@ const MAX_DEPTH: usize = 32;
 pub(in super::super) enum Lines {
     /// JSON, read as YAML. Keys and values have spans.
     Values(Spanned<Node>),
-    /// First line of each item.
+    /// List separated by commas, as the first line of each item.
     Items(Vec<usize>),
-    /// The text is neither.
+    /// A text that is neither JSON nor such a list.
     Unknown,
 }
 
@@ -48,8 +48,8 @@ impl Lines {
         serde_saphyr::from_str_with_options(text, options).map_or(Self::Unknown, Self::Values)
     }
 
-    /// Returns the line of a place in the text, from 1: of the key, the item, or the innermost
-    /// value around a missing one.
+    /// Returns the line of a place in the text, counted from 1. If the place does not exist,
+    /// returns the line of the innermost value that would contain it.
     pub(in super::super) fn line(&self, place: &FaultPlace) -> usize {
         let path = match place {
             FaultPlace::Position { line, .. } => return *line,
@@ -69,8 +69,9 @@ impl Lines {
 }
 
 impl Node {
-    /// Returns the depth and line of the innermost value of `path`. Of several matching keys the
-    /// one with the most of the path counts, then the last.
+    /// Returns the depth and line of the innermost value that exists on `path`. If a key occurs
+    /// several times, the occurrence that matches more of the path counts; if they match equally,
+    /// the last one.
     fn deepest(&self, path: &[PathPart]) -> Option<(usize, usize)> {
         let (first, rest) = path.split_first()?;
         let below = |value: &Spanned<Self>, own: usize| {

@@ -25,7 +25,8 @@ pub(super) struct File {
     claims: Vec<IpamClaim>,
 }
 
-/// An object with the first line of each of its texts, by key. `""` is for all other keys.
+/// An object from a file. `places` maps a key to the line of its value; the key `""` has the line
+/// for all other keys.
 #[derive(Debug)]
 pub(super) struct Placed<T> {
     pub(super) object: T,
@@ -36,7 +37,7 @@ pub(super) struct Placed<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FilePosition {
     pub(super) line: usize,
-    /// Column of a syntax error.
+    /// Column of a syntax error; `None` for other faults.
     pub(super) column: Option<usize>,
 }
 
@@ -46,7 +47,7 @@ impl FilePosition {
     }
 }
 
-/// Error of reading a file.
+/// Error while reading a file, with the line.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     pub(super) path: PathBuf,
@@ -61,7 +62,8 @@ impl From<Unreadable> for Error {
 }
 
 impl File {
-    /// Reads all documents of a file; `-` is standard input. Skips objects of other kinds.
+    /// Reads all documents of a file; `-` is standard input. Keeps pods, networks and IPAM claims,
+    /// and skips objects of other kinds.
     pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
         let mut text = String::new();
         let mut read = |from: &mut dyn Read| from.take(MAX_BYTES).read_to_string(&mut text);
@@ -113,7 +115,8 @@ impl File {
         }
     }
 
-    /// Returns the file's line for line `inner` of a text, from 1. A text in quotes has a single
+    /// Converts line `inner` of a text to a line of the file, both counted from 1. `first` is the
+    /// line at which the text begins, and is returned for a text in quotes, which has a single
     /// line.
     pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
@@ -131,9 +134,9 @@ impl File {
         Some(self.lines.get(index)?)
     }
 
-    /// Returns the file's line and column for a position in a text, from 1. The end of a text
-    /// belongs to its last line. `None` for a column that the text does not have, or that differs
-    /// in the file.
+    /// Converts a position in a text to a position in the file, both counted from 1. A position
+    /// after the end counts as the last line of the text. The column is `None` if the text does not
+    /// have it, or if it differs in the file.
     pub(super) fn position(
         &self,
         first: usize,
@@ -162,7 +165,7 @@ impl File {
 }
 
 impl<T> Placed<T> {
-    /// Returns the first line of this key's text.
+    /// Returns the line at which the text under `key` begins.
     pub(super) fn place(&self, key: &str) -> usize {
         self.places
             .get(key)
@@ -172,7 +175,7 @@ impl<T> Placed<T> {
     }
 }
 
-/// Returns a cluster with the objects of these files.
+/// Returns a simulated cluster with the objects of these files.
 pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
     let mut objects = Objects::default();
     for path in paths {

@@ -23,7 +23,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Folder of the namespaces of `ip netns`.
+/// Folder in which `ip netns` keeps network namespaces by name.
 const NETNS_DIR: &str = "/run/netns";
 /// Prefix of the container ids of sandboxes.
 const PREFIX: &str = "braid-try-";
@@ -44,7 +44,8 @@ pub(super) struct Arguments {
     keep: bool,
 }
 
-/// Returns the namespace of a sandbox; `None` if the container is not a sandbox.
+/// Returns the path of a sandbox's network namespace; `None` if the container is not a sandbox of
+/// `braid try`.
 pub(super) fn sandbox_of(container_id: &str) -> Option<PathBuf> {
     container_id
         .starts_with(PREFIX)
@@ -119,7 +120,8 @@ fn attach(
     Ok(show::attached(path, &seen, &timings, took) + &told)
 }
 
-/// Removes a sandbox without attachments, and its separate bridge, if it has one.
+/// Removes the network namespace of a detached sandbox, and the bridge that was created for it, if
+/// any.
 pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
     NetNs::remove_at(path).map_err(|err| fail(&err))?;
@@ -132,7 +134,7 @@ pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     Error::joined(&errors.into_iter().map(Error::from).collect::<Vec<_>>())
 }
 
-/// Runs DEL, also after a failed ADD, like a runtime.
+/// Runs DEL as a runtime does, also after a failed ADD. Returns its duration.
 fn detach(call: &Invocation) -> Result<Duration, Error> {
     let start = Instant::now();
     del::detach(&call.leaving(), &This::new(output::log())).map(|()| start.elapsed())

@@ -1,7 +1,7 @@
 use super::*;
 
-/// A node below a folder. Its plugin folder has `linkerd-cni`, and the only other mounted folder is
-/// the one of configurations.
+/// A node in a temporary folder. Only its plugin folder, with `linkerd-cni`, and its folder of
+/// configurations are mounted.
 struct Node {
     root: tempfile::TempDir,
     files: Files,
@@ -287,7 +287,7 @@ fn list_that_runtimes_would_not_use_is_refused() {
     node_with("etc/cni/net.d/00-braid.conflist").refused("an absolute path");
     let node = node_with("/etc/cni/net.d/05-braid.conflist");
     assert!(node.plan().is_ok());
-    // It is taken over, but it stays and sorts first.
+    // braid takes Multus' file over, but the file stays and sorts first.
     node.conf(
         "00-multus.conf",
         r#"{"name":"m","type":"multus","delegates":[{"type":"ptp"}]}"#,

@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 impl Site<'_> {
-    /// Refuses a list that can never work. Returns the condition that it must wait for.
+    /// Refuses a list that can never work. Returns a condition that must become true before the
+    /// list can be written, if there is one.
     pub(super) fn judge(
         &self,
         list: &Json,
@@ -47,7 +48,8 @@ impl Site<'_> {
         Ok(waits)
     }
 
-    /// Checks braid's entry. Adds the types of its networks to `types`.
+    /// Checks the `braid` plugin of the list, and adds the plugin types of its networks to `types`.
+    /// Returns the same condition as `judge`.
     fn judge_own(
         &self,
         conf: Json,
@@ -84,8 +86,8 @@ impl Site<'_> {
         )))
     }
 
-    /// Returns the network; `None` if it is only in the API, or in a folder that is not mounted
-    /// here.
+    /// Returns the definition of a network; `None` if it is only in the API, or in a folder that is
+    /// not mounted here.
     fn definition(
         &self,
         origin: &Origin,
@@ -104,7 +106,8 @@ impl Site<'_> {
         found.map(Some).map_err(|err| err.to_string())
     }
 
-    /// Returns the network in a file or a folder; `None` if the path's folder is not mounted here.
+    /// Returns the network at a path, which is a file or a folder. `None` if the folder that
+    /// contains the path is not mounted here.
     fn definition_at(&self, text: &str) -> Result<Option<Definition>, String> {
         let path = Path::new(text);
         match self.bin.root.presence(path) {
@@ -129,7 +132,7 @@ impl Site<'_> {
         found.map(Some).map_err(|err| err.to_string())
     }
 
-    /// Returns the network in the first configuration of a folder.
+    /// Returns the definition of the network in the first configuration of a folder.
     fn definition_in_folder(&self, folder: &str) -> Result<Definition, Error> {
         let path = Path::new(folder);
         let files = self.files(path);
@@ -137,7 +140,7 @@ impl Site<'_> {
         self.with_beside(network, path)
     }
 
-    /// Returns the network in a file with this content.
+    /// Returns the definition of the network in the file at `path`, which has this content.
     fn definition_in_file(&self, path: &str, bytes: Vec<u8>) -> Result<Definition, Error> {
         let file = DiskFile {
             name: path.to_owned(),
@@ -148,7 +151,8 @@ impl Site<'_> {
         self.with_beside(network, path.parent().unwrap_or(path))
     }
 
-    /// Returns a network from a file in `folder`, with the plugins of the folder beside it.
+    /// Returns the definition of a network from a file in `folder`. It includes the plugins in the
+    /// subfolder with the network's name, if the file does not exclude them.
     fn with_beside(&self, network: OnDisk<'_>, folder: &Path) -> Result<Definition, Error> {
         let files = match network.folder()? {
             Some(name) => self.files(&folder.join(name)),
@@ -157,8 +161,8 @@ impl Site<'_> {
         network.definition(&files)
     }
 
-    /// Refuses a plugin, an IPAM or a delegate without a program on the node. If `is_native`, braid
-    /// runs its own types itself.
+    /// Refuses a plugin if the node has no program for its type, or for the type of its IPAM or
+    /// delegate. If `is_native`, types that braid implements need no program.
     fn judge_plugin(
         &self,
         plugin: &Json,
@@ -201,7 +205,8 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Refuses a type without a program. A folder that is not mounted here may contain one.
+    /// Refuses a plugin type without a program on the node. Accepts a type if its program may be in
+    /// a folder that is not mounted here.
     fn judge_program(&self, kind: &str, bin_dir: Option<&Path>) -> Result<(), String> {
         braid_core::cni::netconf::check_plugin_type(kind)
             .map_err(|err| format!("type {kind:?}: {err}"))?;
@@ -232,12 +237,12 @@ impl Site<'_> {
     }
 }
 
-/// Returns the type of the plugin under a key; `None` if it is empty.
+/// Returns the type of the plugin under `key`, such as `ipam`; `None` if it is missing or empty.
 fn inner_type<'a>(plugin: &'a Json, key: &str) -> Option<&'a str> {
     type_of(plugin.get(key)?).filter(|kind| !kind.is_empty())
 }
 
-/// Returns the path of flanneld's file.
+/// Returns the path of the file that flanneld writes.
 fn flannel_file(plugin: &Json) -> Result<String, Error> {
     let mut json = plugin.clone();
     json.set("name", FLANNEL);
