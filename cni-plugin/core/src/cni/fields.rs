@@ -1,8 +1,8 @@
 //! Typed fields of a JSON object, found and checked like Go's decoder.
 //!
-//! A key matches in any ASCII case. Of several matches the last that is not `null` is used, and
-//! `null` counts as absent. A value of the wrong type is an error of code 6 with key, expected type
-//! and value.
+//! A key matches in any ASCII case. If several keys match, the last value that is not `null` is
+//! used. `null` counts as absent. For a value of the wrong type, the error (code 6) has key,
+//! expected type and value.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -25,7 +25,7 @@ impl Json {
             .any(|(name, _)| name.eq_ignore_ascii_case(key))
     }
 
-    /// Returns the fields in the order written; empty if this is not an object.
+    /// Returns the object's fields in the order written; empty if this is not an object.
     pub fn fields(&self) -> &[(String, Self)] {
         if let Self::Object(fields) = self {
             fields
@@ -34,7 +34,7 @@ impl Json {
         }
     }
 
-    /// Returns the text of a string.
+    /// Returns the text of a JSON string; `None` for any other value.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::String(text) = self {
             Some(text)
@@ -43,8 +43,8 @@ impl Json {
         }
     }
 
-    /// Replaces every match of `key` by one field at the end. A value that is not an object becomes
-    /// one.
+    /// Replaces all fields with this key by one field at the end. A value that is not an object
+    /// becomes an object.
     pub fn set(&mut self, key: &str, value: impl Into<Self>) {
         self.remove(key);
         let field = (key.to_owned(), value.into());
@@ -55,14 +55,14 @@ impl Json {
         }
     }
 
-    /// Removes every match of `key`.
+    /// Removes all fields with this key, in any ASCII case.
     pub fn remove(&mut self, key: &str) {
         if let Self::Object(fields) = self {
             fields.retain(|(name, _)| !name.eq_ignore_ascii_case(key));
         }
     }
 
-    /// Refuses any value except an object and `null`; `what` is its name in the error.
+    /// Returns an error unless this is an object or `null`; `what` names the value in the error.
     pub fn expect_object(&self, what: &str) -> Result<(), Error> {
         let is_one = matches!(self, Self::Object(_) | Self::Null);
         if is_one {
@@ -155,7 +155,7 @@ impl Json {
         }
     }
 
-    /// Parses an object with `read`; errors get `key` as context.
+    /// Parses the object at `key` with `read`; `None` if absent. Errors get `key` as context.
     pub fn nested<'a, T>(
         &'a self,
         key: &str,
@@ -168,7 +168,8 @@ impl Json {
         Ok(Some(value))
     }
 
-    /// Parses the items of a list with `read`; errors get `key[index]` as context. Empty if absent.
+    /// Parses each item of the list at `key` with `read`; empty if the list is absent. Errors get
+    /// `key[index]` as context.
     pub fn each<'a, T>(
         &'a self,
         key: &str,
@@ -187,7 +188,7 @@ impl Json {
         Ok(values)
     }
 
-    /// Parses a list of objects like [`Self::each`].
+    /// Parses a list like [`Self::each`]. Each item must be an object.
     pub fn each_object<'a, T>(
         &'a self,
         key: &str,
@@ -212,8 +213,8 @@ impl Json {
         })
     }
 
-    /// Returns an object of strings, in the order written and with duplicates; empty if absent.
-    /// Keys are data, so they are case-sensitive.
+    /// Returns the object at `key` as pairs of key and string, in the order written and with
+    /// duplicates; empty if absent. Keys inside the object are data, so they keep their case.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
         self.entries(key, "a string", |value| match value {
             Self::Null => Some(String::new()),
@@ -222,7 +223,7 @@ impl Json {
         })
     }
 
-    /// Returns an object of booleans, like [`Self::string_map`].
+    /// Returns the object at `key` as pairs of key and boolean, like [`Self::string_map`].
     pub fn bool_map(&self, key: &str) -> Result<Vec<(String, bool)>, Error> {
         self.entries(key, "true or false", |value| match value {
             Self::Null => Some(false),
@@ -240,7 +241,7 @@ impl Json {
         ))
     }
 
-    /// Returns [`Self::mismatch`] for the value of `key`.
+    /// Returns the error of [`Self::mismatch`], with `key` as context.
     pub(super) fn mismatch_of(&self, key: &str, expected: &str) -> Error {
         self.mismatch(expected)
             .context(format_args!("{key:?}"))
