@@ -12,7 +12,7 @@ pub enum PathPart {
 /// Place of a fault: a value in the JSON, or a position in text that is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultPlace {
-    /// Path from the whole text to the value; empty if the fault is in the whole text.
+    /// Path from the root of the document to the faulty value; empty for the root itself.
     Path(Vec<PathPart>),
     /// Position in text that is not JSON.
     Position {

@@ -72,28 +72,28 @@ impl Json {
         }
     }
 
-    /// Returns a string; `None` if absent.
+    /// Returns the string at `key`; `None` if absent.
     pub fn str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.typed(key, "a string", Self::as_str)
     }
 
-    /// Returns a string; `None` if absent or empty.
+    /// Returns the string at `key`; `None` if absent or empty.
     pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         let text = self.str(key)?;
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    /// Returns a string, or `default`.
+    /// Returns the string at `key`, or `default` if absent.
     pub fn str_or<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, Error> {
         Ok(self.str(key)?.unwrap_or(default))
     }
 
-    /// Returns a string; empty if absent.
+    /// Returns the string at `key`; empty if absent.
     pub fn string(&self, key: &str) -> Result<String, Error> {
         Ok(self.str_or(key, "")?.to_owned())
     }
 
-    /// Returns a boolean; `None` if absent.
+    /// Returns the boolean at `key`; `None` if absent.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", |value| {
             if let Self::Bool(b) = value {
@@ -104,32 +104,32 @@ impl Json {
         })
     }
 
-    /// Returns a boolean, or `default`.
+    /// Returns the boolean at `key`, or `default` if absent.
     pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, Error> {
         Ok(self.bool(key)?.unwrap_or(default))
     }
 
-    /// Returns a whole number; `1.5` and `1e3` are refused.
+    /// Returns the whole number at `key`; `None` if absent. `1.5` and `1e3` are refused.
     pub fn i64(&self, key: &str) -> Result<Option<i64>, Error> {
         self.integer(key, i64::MIN.into(), i64::MAX.into())
     }
 
-    /// Returns a whole number of at least 0.
+    /// Returns the whole number of at least 0 at `key`; `None` if absent.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, Error> {
         self.integer(key, 0, u64::MAX.into())
     }
 
-    /// Returns a whole number from 0 to 2^32 - 1.
+    /// Returns the whole number from 0 to 2^32 - 1 at `key`; `None` if absent.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.integer(key, 0, u32::MAX.into())
     }
 
-    /// Returns a whole number from 0 to 255.
+    /// Returns the whole number from 0 to 255 at `key`; `None` if absent.
     pub fn u8(&self, key: &str) -> Result<Option<u8>, Error> {
         self.integer(key, 0, u8::MAX.into())
     }
 
-    /// Returns a list; `None` if absent.
+    /// Returns the items of the list at `key`; `None` if absent.
     pub fn list(&self, key: &str) -> Result<Option<&[Self]>, Error> {
         self.typed(key, "a list", |value| {
             if let Self::Array(items) = value {
@@ -140,14 +140,14 @@ impl Json {
         })
     }
 
-    /// Returns an object; `None` if absent.
+    /// Returns the object at `key`; `None` if absent.
     pub fn object(&self, key: &str) -> Result<Option<&Self>, Error> {
         self.typed(key, "an object", |value| {
             matches!(value, Self::Object(_)).then_some(value)
         })
     }
 
-    /// Returns the object `key` of the object `outer`; `None` if either is absent.
+    /// Returns the object at `key` inside the object at `outer`; `None` if either is absent.
     pub fn object_in(&self, outer: &str, key: &str) -> Result<Option<&Self>, Error> {
         match self.object(outer)? {
             Some(outer) => outer.object(key),
@@ -203,7 +203,7 @@ impl Json {
         })
     }
 
-    /// Returns a list of strings; empty if absent.
+    /// Returns the list of strings at `key`; empty if absent.
     pub fn strings(&self, key: &str) -> Result<Vec<String>, Error> {
         self.each(key, |item| {
             let Some(text) = item.as_str() else {

@@ -48,7 +48,8 @@ impl Owner {
         format!("{} {} {}", self.network, self.container_id, self.ifname)
     }
 
-    /// Returns [`Owner::whole`], or a digest of it if it is longer than [`Owner::MAX_LEN`].
+    /// Returns [`Owner::whole`], or the digest of this text if it is longer than
+    /// [`Owner::MAX_LEN`].
     pub fn short(&self) -> String {
         let whole = self.whole();
         let digest = || prefix(&self.network) + &encode_string(&Sha256::digest(whole.as_bytes()));
