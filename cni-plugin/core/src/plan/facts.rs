@@ -63,7 +63,7 @@ pub enum Need {
     HostPort(HostEndpoint),
     /// The state of firewalld: running or not.
     Firewalld,
-    /// The rules that this firewall lacks on the host.
+    /// The parts of a container's forwarding rules that are missing on the host.
     Firewall(Firewall),
     /// The target and the owner of a host port in eBPF.
     EbpfPort(HostEndpoint),
@@ -134,7 +134,7 @@ pub struct Facts {
     pub host_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// True if firewalld runs.
     pub has_firewalld: bool,
-    /// Rules that a firewall lacks on the host, each as a sentence.
+    /// Missing parts of a container's forwarding rules, each as a sentence; empty if complete.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// Host ports that eBPF redirects.
     pub ebpf_ports: BTreeMap<HostEndpoint, HostPortFact>,

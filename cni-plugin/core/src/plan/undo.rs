@@ -41,9 +41,10 @@ impl Step {
         }
     }
 
-    /// Returns the step without the parts that are deleted with the links in `deleted`, or leave
-    /// the container with the links in `left`; `None` if no part remains. A link that leaves keeps
-    /// its attributes, so steps that restore attributes are not dropped for such a link.
+    /// Returns the step without the parts that need no rollback: they are deleted with a link in
+    /// `deleted`, or leave the container with a link in `left`. `None` if no part remains. A step
+    /// that restores an attribute of a link in `left` is kept, because a link that leaves keeps its
+    /// attributes.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),

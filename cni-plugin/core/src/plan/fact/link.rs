@@ -21,8 +21,8 @@ pub struct LinkFact {
     pub kind: String,
     /// Mode of a macvlan, ipvlan or netkit; for kind tun, `tap` for frames or `tun` for packets.
     pub mode: Option<&'static str>,
-    /// Settings that CHECK compares for kinds without a field here, as pairs of word and value of
-    /// `ip link`.
+    /// Further settings that CHECK compares, as pairs of word and value of `ip link`. Only a VLAN
+    /// and a VXLAN have them.
     pub settings: Vec<(&'static str, String)>,
     /// Hardware address; `None` if all its bytes are 0, as for `lo` and a bridge without ports.
     pub mac: Option<Mac>,

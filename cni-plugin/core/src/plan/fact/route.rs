@@ -50,7 +50,7 @@ pub struct RouteFact {
     pub link: Option<u32>,
     /// Routing table.
     pub table: u32,
-    /// Kernel number of the scope.
+    /// Kernel number of the scope: 0 universe, 253 link, 254 host.
     pub scope: u8,
     /// True if the route comes from a router advertisement.
     pub from_router: bool,

@@ -6,8 +6,8 @@ pub use crate::plan::fact::advertised::Advertised;
 
 impl Advertised {
     /// Returns the sysctl that lets the link accept advertisements even if the host forwards.
-    /// `None` for a link that has received no route and may connect to containers, because no
-    /// container may become the host's router.
+    /// `None` for a link without a route from an advertisement that may connect to containers,
+    /// because no container may become the host's router.
     pub fn accept(&self) -> Option<Sysctl> {
         const OUTWARD: [&str; 4] = ["", "bond", "team", "vlan"];
         let name = self.at.name.as_str();

@@ -35,7 +35,7 @@ pub struct Was {
     /// Hardware address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// Alias on the host. In the container, the link's name on the host is the alias instead.
+    /// Alias on the host. In the container, the alias is the link's host name instead.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub alias: String,
     /// Alternative names on the host.

@@ -49,7 +49,7 @@ impl Rewrite {
     }
 }
 
-/// An address of the container, and the clients with rewritten sources.
+/// A container address, and the clients that get a rewritten source address on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Address of the container.

@@ -89,9 +89,9 @@ pub struct Shaper {
 
 impl Shaper {
     /// Returns the longest wait in nanoseconds of a packet from a socket of this node, in
-    /// containers or not. It replaces [`HORIZON_NS`]: the more packets of a socket wait, the less
-    /// it may send, but ten of its largest packets must fit. The maximum of 500 ms limits the wait
-    /// of other packets at a low rate.
+    /// containers or not; for other packets it is [`HORIZON_NS`]. Ten of the largest packets must
+    /// fit, because a socket sends less the more of its packets wait. The maximum of 500 ms limits
+    /// the wait of other packets at a low rate.
     pub fn socket_horizon_ns(&self) -> u64 {
         self.rate
             .time_of(10 * GSO_MAX)
