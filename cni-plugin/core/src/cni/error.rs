@@ -362,7 +362,7 @@ fn says(text: &str, sentence: &str) -> bool {
         .any(|(at, _)| begins(at) && ends(at + sentence.len()))
 }
 
-/// Returns the sentences without empty ones, and without a sentence that another one contains.
+/// Returns the sentences that are not empty and that no other sentence contains.
 fn distinct<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     for sentence in sentences {

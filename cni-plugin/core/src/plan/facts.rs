@@ -170,8 +170,8 @@ impl Facts {
         self.links.get(at)
     }
 
-    /// Returns the reference to the link with this name or alternative name. The link may be
-    /// planned only. `None` if no link has the name and it is too long for an interface name.
+    /// Resolves a name or alternative name to a link, which may exist or only be planned. `None` if
+    /// no link has the name and the name is too long for an interface name.
     pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
         let own = self
             .named_links

@@ -5,7 +5,7 @@ use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
 /// Returns the number of leading steps that fit into one netlink request. They set attributes of
 /// the same link, have no inverse, and are in the order in which the kernel sets attributes. Each
-/// saved request saves a wait for the kernel's lock on all networks.
+/// saved request saves a wait for the RTNL lock, which all network namespaces share.
 pub fn in_one_request(steps: &[Step]) -> usize {
     let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
         (Some((link, place)), Some((next_link, next_place))) => {

@@ -31,7 +31,7 @@ pub enum Step {
         at: LinkRef,
         /// The new value.
         to: LinkAttr,
-        /// The value to restore.
+        /// The old value, which the inverse restores.
         from: LinkAttr,
     },
     /// Waits for an event of a link.

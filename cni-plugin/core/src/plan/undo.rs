@@ -102,10 +102,10 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Deletes pairs by their ends in the container, if other links of the container are deleted too
-/// and no unpaired link of the host is. A request covers one namespace, but also deletes the other
-/// end of each pair, so a single request then deletes all links. An unpaired host link would
-/// require a second request in any case.
+/// Deletes pairs by their ends in the container, if a single request can then delete all links. A
+/// request covers one namespace, but also deletes the other end of each pair. So other links of the
+/// container must be deleted too, and no unpaired link of the host, which would require a second
+/// request in any case.
 fn by_ends_in_pod(steps: &mut [Step]) {
     let links = || {
         steps.iter().filter_map(|step| {

@@ -70,7 +70,7 @@ pub struct LinkFact {
     pub default_pvid: u16,
     /// Bridge port: frames may leave through the port they arrived on.
     pub hairpin: bool,
-    /// Bridge port: no frames between isolated ports.
+    /// Bridge port: no frames pass between this port and other isolated ports.
     pub isolated: bool,
     /// VRF: its routing table.
     pub vrf_table: Option<u32>,

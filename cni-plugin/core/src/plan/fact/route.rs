@@ -32,7 +32,8 @@ pub struct Route {
     /// Maximal segment size to advertise in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
-    /// Treats the next hop as on the link, regardless of its address (`onlink`).
+    /// True to treat the next hop as directly reachable on the link, regardless of its address
+    /// (`onlink`).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub onlink: bool,
 }
@@ -60,7 +61,7 @@ pub struct RouteFact {
     pub mtu: Option<u32>,
     /// Maximal segment size to advertise in bytes.
     pub advmss: Option<u32>,
-    /// True if the next hop is treated as on the link.
+    /// True if the kernel treats the next hop as directly reachable on the link (`onlink`).
     pub onlink: bool,
     /// Body of the netlink request that adds the same route again. Empty for routes of the host,
     /// and for an IPv4 route with next hops through several links.

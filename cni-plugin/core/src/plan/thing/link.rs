@@ -24,7 +24,7 @@ pub struct Link {
     /// MTU in bytes; `None` means the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// True to set the link up in the same request.
+    /// True to set the link up in the request that creates the link.
     pub up: bool,
     /// Bridge that gets the link as a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use std::fmt;
 /// The only hardware address from which a bridge port accepts frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MacCheck {
-    /// The host end of the container's veth.
+    /// Name of the bridge port: the host end of the container's veth.
     pub port: IfName,
     /// The container's hardware address.
     pub mac: Mac,

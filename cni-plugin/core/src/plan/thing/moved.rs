@@ -117,8 +117,8 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a host link with the moved link's old name is the moved link, and its hardware
-    /// address and alias are restored already.
+    /// True if `fact`, a host link with the moved link's old name, is the moved link with its
+    /// hardware address and alias restored.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }

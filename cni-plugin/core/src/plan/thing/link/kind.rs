@@ -70,7 +70,7 @@ pub enum LinkKind {
     Dummy,
     /// A tap: a program reads and writes its frames.
     Tap(Tap),
-    /// An intermediate functional block. Packets redirected to the ifb pass its qdisc, then
+    /// An intermediate functional block (ifb). Packets redirected to the ifb pass its qdisc, then
     /// continue on the receive path of the link that received them.
     Ifb,
     /// A VRF: a separate routing table for its member links.
@@ -368,9 +368,9 @@ impl IpvlanMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetkitMode {
-    /// Ends with hardware addresses, which resolve their neighbours.
+    /// The ends have hardware addresses and resolve their neighbours.
     L2,
-    /// Ends without hardware addresses, which resolve no neighbours.
+    /// The ends have no hardware addresses and resolve no neighbours.
     L3,
 }
 
