@@ -267,8 +267,8 @@ impl Error {
         self
     }
 
-    /// Returns the message. If a failed ADD left objects, `; left behind until DEL or GC: reasons`
-    /// follows.
+    /// Returns the message. If a failed ADD left objects, appends `; left behind until DEL or GC:
+    /// reasons`.
     pub fn full_msg(&self) -> String {
         const LEFT: &str = "left behind until DEL or GC";
         let Some(reasons) = &self.left else {

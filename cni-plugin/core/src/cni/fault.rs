@@ -14,7 +14,7 @@ pub enum PathPart {
 pub enum FaultPlace {
     /// Path from the root of the document to the faulty value; empty for the root itself.
     Path(Vec<PathPart>),
-    /// Position in text that is not JSON.
+    /// Line and column, both from 1, in text that is not JSON.
     Position {
         /// Line, from 1.
         line: usize,

@@ -95,9 +95,8 @@ impl State for VrfMember {
         }
     }
 
-    /// Returns the member, because the kernel sets a link that is up down and up again (v6.12
-    /// `drivers/net/vrf.c`, `cycle_netdev()`). It then waits for an RCU grace period, and drops the
-    /// routes.
+    /// Returns the member link. If that link is up, the kernel sets it down and up again (v6.12
+    /// `drivers/net/vrf.c`, `cycle_netdev()`), waits for an RCU grace period, and drops the routes.
     fn before_up(&self) -> Option<&LinkRef> {
         Some(&self.at)
     }
