@@ -21,13 +21,13 @@ impl TryFrom<String> for IfName {
 /// Reason why a string is not an interface name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfNameError {
-    /// Empty.
+    /// The name is empty.
     Empty,
-    /// More than 15 bytes (`IFNAMSIZ` without the NUL).
+    /// The name has more than 15 bytes (`IFNAMSIZ` without the NUL).
     TooLong,
-    /// `.` or `..`.
+    /// The name is `.` or `..`.
     Dots,
-    /// A `/`, `:`, NUL or white space.
+    /// The name contains a `/`, `:`, NUL or white space.
     BadCharacter,
 }
 
@@ -48,8 +48,8 @@ impl IfName {
     /// Maximum length in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// Returns the temporary name of a link that can't be created with this name and is renamed
-    /// immediately.
+    /// Returns a temporary name, under which a link is created if its final name is refused. The
+    /// link is renamed immediately.
     #[must_use]
     pub fn until_renamed(&self) -> Self {
         let mut name = self.0.clone();
@@ -91,7 +91,7 @@ impl LinkName {
     /// Maximum length in bytes.
     pub const MAX_LEN: usize = 127;
 
-    /// Parses `name`. Refuses a text that the kernel accepts as neither kind of name.
+    /// Parses `name`. Refuses text that can be neither an interface name nor an alternative name.
     pub fn parse(name: &str) -> Result<Self, IfNameError> {
         if name.len() > Self::MAX_LEN {
             return Err(IfNameError::TooLong);
@@ -110,7 +110,7 @@ impl LinkName {
         &self.0
     }
 
-    /// Returns the name if it can be an interface name: at most 15 bytes.
+    /// Returns the name as an interface name; `None` if it is longer than 15 bytes.
     pub fn short(&self) -> Option<IfName> {
         IfName::parse(&self.0).ok()
     }
@@ -168,11 +168,11 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Network namespace of a step.
+/// A network namespace: the host's or the container's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ns {
-    /// The plugin's own namespace.
+    /// The host's namespace, in which the plugin runs.
     Host,
     /// The container's namespace.
     Pod,
@@ -187,7 +187,7 @@ impl fmt::Display for Ns {
     }
 }
 
-/// Traffic direction in which a program runs on a link.
+/// Direction of the packets that a program on a link processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Incoming packets.

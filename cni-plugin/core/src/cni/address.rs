@@ -1,5 +1,5 @@
-//! IP addresses parsed by Go's rules: no leading zeros and no zone. IPv4-mapped IPv6 becomes IPv4,
-//! and host bits are kept.
+//! IP addresses and prefixes, parsed by Go's rules: leading zeros and IPv6 zones are refused. An
+//! IPv4-mapped IPv6 address becomes IPv4, and a prefix keeps its host bits.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// Prefix length of IPv4-mapped IPv6 addresses, `::ffff:0:0/96`.
 const MAPPED_PREFIX_LEN: u8 = 96;
 
-/// Parses an address without a prefix; errors have code 6.
+/// Parses an IP address without a prefix length; errors have CNI code 6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
     let address = text.parse::<IpAddr>().ok();
     let address = address
@@ -17,7 +17,7 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, Error> {
     Ok(address.to_canonical())
 }
 
-/// Parses `address/prefix length` and keeps the host bits; errors have code 6.
+/// Parses `address/prefix length` and keeps the host bits; errors have CNI code 6.
 pub fn parse_cidr(text: &str) -> Result<IpNet, Error> {
     cidr(text).ok_or_else(|| Error::decode(format!("invalid CIDR address: {:?}", shortened(text))))
 }
@@ -43,7 +43,7 @@ fn cidr(text: &str) -> Option<IpNet> {
 }
 
 impl Json {
-    /// Returns an address; `None` if absent or empty.
+    /// Returns the IP address at `key`; `None` if absent or empty.
     pub fn ip(&self, key: &str) -> Result<Option<IpAddr>, Error> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Json {
         Ok(Some(addr))
     }
 
-    /// Returns an address with its prefix; `None` if absent.
+    /// Returns the address with prefix length (CIDR) at `key`; `None` if absent.
     pub fn cidr(&self, key: &str) -> Result<Option<IpNet>, Error> {
         let Some(text) = self.str(key)? else {
             return Ok(None);

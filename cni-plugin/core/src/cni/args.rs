@@ -4,13 +4,14 @@ use super::Error;
 
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
-/// Arguments by name. Names are case-sensitive, and the last of several equal names is used.
+/// Arguments of `CNI_ARGS`, by name. Names are case-sensitive, and the last of several equal names
+/// is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Parses like the reference plugins; errors have code 4. Each pair has exactly one `=`, and a
-    /// name outside `known` is refused unless `IgnoreUnknown` is true.
+    /// Parses `CNI_ARGS` like the reference plugins; errors have CNI code 4. Each pair must have
+    /// exactly one `=`. A name outside `known` is refused unless `IgnoreUnknown` is true.
     pub fn parse(text: &str, known: &[&str]) -> Result<Self, Error> {
         let mut pairs = Vec::new();
         let mut unknown = Vec::new();

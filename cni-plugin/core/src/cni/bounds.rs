@@ -15,12 +15,13 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// Joins items into at most 512 bytes: `a; b; (400 more)`. A long item is cut as well.
+/// Joins items into a list of about 512 bytes, and counts the omitted items: `a; b; (400 more)`. A
+/// first item longer than that is cut.
 pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
     listed_within(LIST_BYTES, items)
 }
 
-/// Joins items like [`listed`], but into the length of a message.
+/// Joins sentences like [`listed`], but into about 1,536 bytes, which fit into a message.
 pub fn sentences<T: AsRef<str>>(all: impl IntoIterator<Item = T>) -> String {
     listed_within(MOST_BYTES - LIST_BYTES, all)
 }
@@ -43,7 +44,8 @@ fn listed_within<T: AsRef<str>>(most: usize, items: impl IntoIterator<Item = T>)
     }
 }
 
-/// Returns a message unchanged, or cut to its beginning and its end, which has the cause.
+/// Returns a message of up to 2,048 bytes unchanged. A longer message loses its middle, because its
+/// end has the cause.
 pub fn bounded(text: String) -> String {
     if text.len() <= MOST_BYTES {
         text

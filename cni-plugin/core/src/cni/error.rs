@@ -1,4 +1,5 @@
-//! The error that a runtime reads: code, message, details. No other module chooses the code.
+//! Error that a plugin reports to the runtime: code, message and details. Only this module chooses
+//! the code.
 
 use super::bounds::{bounded, sentences};
 use super::fault::{FaultPlace, PathPart};
@@ -6,13 +7,14 @@ use super::{Json, Version};
 use std::fmt;
 use std::io;
 
-/// Kind of a failure: the error codes of the CNI specification 1.1.0, section 5, code 8, which only
-/// the reference code defines, and kinds that a caller tells apart.
+/// Kind of a failure, which decides the CNI error code. The codes are in the CNI specification
+/// 1.1.0, section 5, except for code 8, which only the reference code defines. Some kinds share a
+/// code, because only braid needs the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The configuration's `cniVersion` is not supported.
     IncompatibleVersion,
-    /// A field is not supported. The message contains key and value.
+    /// A configuration field is not supported. The message contains its key and value.
     UnsupportedField,
     /// The container is not known. The runtime need not call DEL.
     UnknownContainer,
@@ -28,19 +30,19 @@ pub enum Kind {
     InvalidNetns,
     /// Temporary failure. The runtime should call again.
     TryAgain,
-    /// STATUS: an ADD can't succeed.
+    /// Answer to STATUS: an ADD can't succeed.
     NotAvailable,
-    /// STATUS: an ADD can succeed, with limited connectivity.
+    /// Answer to STATUS: an ADD can succeed, with limited connectivity.
     LimitedConnectivity,
     /// No address of the IPAM's ranges is free.
     NoFreeAddress,
     /// Any other failure.
     Internal,
-    /// Code received from an external plugin, passed on unchanged.
+    /// Error code of an external plugin, passed on unchanged.
     Foreign(u32),
 }
 
-/// Kinds with a code of their own.
+/// Kinds with their CNI error codes. A kind that is not listed has the code [`OTHER`].
 const CODES: [(Kind, u32); 12] = [
     (Kind::IncompatibleVersion, 1),
     (Kind::UnsupportedField, 2),
@@ -56,11 +58,11 @@ const CODES: [(Kind, u32); 12] = [
     (Kind::Internal, 999),
 ];
 
-/// Code of the kinds that the specification does not name.
+/// CNI error code of a kind that [`CODES`] does not list.
 const OTHER: u32 = 999;
 
 impl Kind {
-    /// Returns the code in the JSON document.
+    /// Returns the CNI error code.
     pub fn code(self) -> u32 {
         if let Self::Foreign(code) = self {
             return code;
@@ -71,7 +73,7 @@ impl Kind {
             .map_or(OTHER, |(_, code)| *code)
     }
 
-    /// Returns the kind with this code; [`Kind::Foreign`] for a code without a name.
+    /// Returns the kind with this CNI error code; [`Kind::Foreign`] for an unknown code.
     pub fn from_code(code: u32) -> Self {
         CODES
             .iter()
@@ -80,20 +82,20 @@ impl Kind {
     }
 }
 
-/// Error that a failed verb returns.
+/// Error of a failed CNI call, with the errors of the cleanup after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// Kind of failure.
     pub kind: Kind,
     /// One sentence with the object, the value and the cause.
     pub msg: String,
-    /// Further text, often empty.
+    /// Additional text for `details` in the CNI error; often empty.
     pub details: String,
-    /// Reasons why a failed ADD left something behind; `None` if it left nothing.
+    /// Reasons why a failed ADD left objects on the node; `None` if it left no object.
     left: Option<Vec<Error>>,
-    /// Errors of the cleanup after this one.
+    /// Errors of the cleanup that followed this error.
     cleanup: Vec<Error>,
-    /// Place of the fault in the JSON that was parsed, if known.
+    /// Place of the fault in the parsed JSON, if known.
     place: Option<Box<FaultPlace>>,
 }
 
@@ -140,7 +142,7 @@ impl Error {
         Self::new(Kind::InvalidNetns, msg)
     }
 
-    /// Returns an error with code 50: STATUS, an ADD can't succeed.
+    /// Returns an error with code 50, the answer to STATUS if an ADD can't succeed.
     pub fn not_available(msg: impl Into<String>) -> Self {
         Self::new(Kind::NotAvailable, msg)
     }
@@ -155,7 +157,7 @@ impl Error {
         Self::new(Kind::Internal, msg)
     }
 
-    /// Returns an error with code 11 if the failure is temporary, else 999.
+    /// Returns an error with code 11 if `passes` (the failure is temporary), else with code 999.
     pub fn because(msg: impl Into<String>, passes: bool) -> Self {
         Self::new(
             if passes {
@@ -181,20 +183,20 @@ impl Error {
         self
     }
 
-    /// Places the fault in the value of `key`, or a fault that has a place already in its enclosing
-    /// object. Like [`Self::context`], the outermost key comes last.
+    /// Prepends `key` to the path of the fault in the JSON. The innermost key must be added first,
+    /// as for [`Self::context`].
     #[must_use]
     pub fn at_key(self, key: &str) -> Self {
         self.within(PathPart::Key(key.to_owned()))
     }
 
-    /// Places the fault in an item of a list, like [`Self::at_key`].
+    /// Prepends a list index to the path of the fault, like [`Self::at_key`].
     #[must_use]
     pub fn at_index(self, index: usize) -> Self {
         self.within(PathPart::Index(index))
     }
 
-    /// Places the fault below several keys, joined by dots, like [`Self::at_key`].
+    /// Prepends several keys, joined by dots, to the path of the fault, like [`Self::at_key`].
     #[must_use]
     pub fn at_keys(mut self, keys: &str) -> Self {
         for key in keys.rsplit('.') {
@@ -203,14 +205,15 @@ impl Error {
         self
     }
 
-    /// Places the fault at a line and column of the text, both from 1.
+    /// Sets the place of the fault to a line and column of the text, both from 1.
     #[must_use]
     pub fn at_position(mut self, line: usize, column: usize) -> Self {
         self.place = Some(Box::new(FaultPlace::Position { line, column }));
         self
     }
 
-    /// Returns the place of the fault; the whole text if unknown.
+    /// Returns the place of the fault. If unknown, returns the empty path, which means the whole
+    /// text.
     pub fn place(&self) -> FaultPlace {
         let place = self.place.as_deref().cloned();
         place.unwrap_or_else(|| FaultPlace::Path(Vec::new()))
@@ -221,8 +224,9 @@ impl Error {
         self
     }
 
-    /// Joins several errors into one, without repeated sentences. The kind is the first other than
-    /// [`Kind::TryAgain`], so the result is temporary only if all errors are.
+    /// Joins several errors into one, without repeated sentences; `Ok` if `errors` is empty. The
+    /// new error has the first kind other than [`Kind::TryAgain`], so it is temporary only if all
+    /// errors are.
     pub fn joined(errors: &[Self]) -> Result<(), Self> {
         let lasting = errors.iter().find(|error| error.kind != Kind::TryAgain);
         let Some(Self { kind, .. }) = lasting.or(errors.first()) else {
@@ -245,7 +249,8 @@ impl Error {
         Err(joined)
     }
 
-    /// Notes that a failed ADD left something behind until DEL or GC, for these reasons.
+    /// Adds reasons why a failed ADD left objects on the node until DEL or GC. Without reasons,
+    /// nothing changes.
     #[must_use]
     pub fn and_left_behind(mut self, reasons: &[Self]) -> Self {
         if !reasons.is_empty() {
@@ -255,14 +260,15 @@ impl Error {
         self
     }
 
-    /// Notes errors of the cleanup after this one.
+    /// Adds errors of the cleanup that followed this error.
     #[must_use]
     pub fn and_cleanup(mut self, cleanup: &[Self]) -> Self {
         self.cleanup.extend_from_slice(cleanup);
         self
     }
 
-    /// Returns the message: `why; left behind until DEL or GC: reasons`.
+    /// Returns the message. If a failed ADD left objects, appends `; left behind until DEL or GC:
+    /// reasons`.
     pub fn full_msg(&self) -> String {
         const LEFT: &str = "left behind until DEL or GC";
         let Some(reasons) = &self.left else {
@@ -277,7 +283,7 @@ impl Error {
         })
     }
 
-    /// Returns the details, with the errors of the cleanup.
+    /// Returns the details, followed by the errors of the cleanup.
     pub fn full_details(&self) -> String {
         let msg = self.full_msg();
         let cleanup = news(&[&msg, &self.details], &self.cleanup);
@@ -286,8 +292,8 @@ impl Error {
         bounded(sentences(texts))
     }
 
-    /// Returns the document for standard output; `version` is the configuration's, or the newest if
-    /// that is unknown.
+    /// Returns the JSON document for standard output. `version` is the configuration's
+    /// `cniVersion`, or the newest version if that is unknown.
     pub fn to_json(&self, version: Version) -> Json {
         let mut json = Json::object_of([
             ("cniVersion", version.to_string().into()),
@@ -301,12 +307,12 @@ impl Error {
         json
     }
 
-    /// Returns [`Self::to_json`] as printed.
+    /// Returns the text of [`Self::to_json`], indented by 4 spaces.
     pub fn to_stdout(&self, version: Version) -> String {
         self.to_json(version).pretty()
     }
 
-    /// Parses the error that an external plugin printed. `Err` says why `stdout` is not such a
+    /// Parses the error that an external plugin printed. Returns `Err` if `stdout` is not an error
     /// document.
     pub fn from_stdout(stdout: &[u8]) -> Result<Self, Self> {
         let json = Json::parse(stdout, "the plugin's error")?;
@@ -333,7 +339,7 @@ pub fn passes(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Joins the sentences of errors that none of the texts contains.
+/// Joins the messages and details of `errors`, except sentences that one of `texts` contains.
 fn news(texts: &[&str], errors: &[Error]) -> String {
     let mut inner = Vec::new();
     for error in errors {
@@ -343,7 +349,7 @@ fn news(texts: &[&str], errors: &[Error]) -> String {
     sentences(distinct(inner.iter().map(String::as_str)))
 }
 
-/// True if `text` contains this sentence whole: alone, in a list, or after a context.
+/// True if `text` contains the whole `sentence`: alone, in a list, or after a context.
 fn says(text: &str, sentence: &str) -> bool {
     let begins = |at: usize| {
         at == 0
@@ -356,7 +362,7 @@ fn says(text: &str, sentence: &str) -> bool {
         .any(|(at, _)| begins(at) && ends(at + sentence.len()))
 }
 
-/// Returns the sentences, except those that another sentence contains.
+/// Returns the sentences that are not empty and that no other sentence contains.
 fn distinct<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut kept: Vec<&str> = Vec::new();
     for sentence in sentences {

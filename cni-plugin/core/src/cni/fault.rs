@@ -1,30 +1,30 @@
 //! Place of a fault in a JSON text.
 
-/// A step from a value to a value inside it.
+/// One step of a path into a JSON value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPart {
-    /// Field of an object. Keys match in any ASCII case.
+    /// Key of an object's field, in any ASCII case.
     Key(String),
-    /// Item of a list, from 0.
+    /// Index of a list's item, from 0.
     Index(usize),
 }
 
-/// Place of a fault: a value, or a position in a text that is not JSON.
+/// Place of a fault: a value in the JSON, or a position in text that is not JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultPlace {
-    /// Steps from the whole text to the value; empty for the whole text.
+    /// Path from the root of the document to the faulty value; empty for the root itself.
     Path(Vec<PathPart>),
-    /// Line and column, both from 1.
+    /// Line and column, both from 1, in text that is not JSON.
     Position {
-        /// Line.
+        /// Line, from 1.
         line: usize,
-        /// Column in bytes.
+        /// Column in bytes, from 1.
         column: usize,
     },
 }
 
 impl FaultPlace {
-    /// Returns the place seen from the enclosing value. A position stays.
+    /// Prepends `part` to a path; a position stays unchanged.
     #[must_use]
     pub fn within(self, part: PathPart) -> Self {
         match self {

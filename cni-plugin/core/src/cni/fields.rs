@@ -1,8 +1,8 @@
 //! Typed fields of a JSON object, found and checked like Go's decoder.
 //!
-//! A key matches in any ASCII case. Of several matches the last that is not `null` is used, and
-//! `null` counts as absent. A value of the wrong type is an error of code 6 with key, expected type
-//! and value.
+//! A key matches in any ASCII case. If several keys match, the last value that is not `null` is
+//! used. `null` counts as absent. For a value of the wrong type, the error (code 6) has key,
+//! expected type and value.
 
 use super::bounds::shortened;
 use super::{Error, Json};
@@ -25,7 +25,7 @@ impl Json {
             .any(|(name, _)| name.eq_ignore_ascii_case(key))
     }
 
-    /// Returns the fields in the order written; empty if this is not an object.
+    /// Returns the object's fields in the order written; empty if this is not an object.
     pub fn fields(&self) -> &[(String, Self)] {
         if let Self::Object(fields) = self {
             fields
@@ -34,7 +34,7 @@ impl Json {
         }
     }
 
-    /// Returns the text of a string.
+    /// Returns the text of a JSON string; `None` for any other value.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::String(text) = self {
             Some(text)
@@ -43,8 +43,8 @@ impl Json {
         }
     }
 
-    /// Replaces every match of `key` by one field at the end. A value that is not an object becomes
-    /// one.
+    /// Replaces all fields with this key by one field at the end. A value that is not an object
+    /// becomes an object.
     pub fn set(&mut self, key: &str, value: impl Into<Self>) {
         self.remove(key);
         let field = (key.to_owned(), value.into());
@@ -55,14 +55,14 @@ impl Json {
         }
     }
 
-    /// Removes every match of `key`.
+    /// Removes all fields with this key, in any ASCII case.
     pub fn remove(&mut self, key: &str) {
         if let Self::Object(fields) = self {
             fields.retain(|(name, _)| !name.eq_ignore_ascii_case(key));
         }
     }
 
-    /// Refuses any value except an object and `null`; `what` is its name in the error.
+    /// Returns an error unless this is an object or `null`; `what` names the value in the error.
     pub fn expect_object(&self, what: &str) -> Result<(), Error> {
         let is_one = matches!(self, Self::Object(_) | Self::Null);
         if is_one {
@@ -72,28 +72,28 @@ impl Json {
         }
     }
 
-    /// Returns a string; `None` if absent.
+    /// Returns the string at `key`; `None` if absent.
     pub fn str(&self, key: &str) -> Result<Option<&str>, Error> {
         self.typed(key, "a string", Self::as_str)
     }
 
-    /// Returns a string; `None` if absent or empty.
+    /// Returns the string at `key`; `None` if absent or empty.
     pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         let text = self.str(key)?;
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    /// Returns a string, or `default`.
+    /// Returns the string at `key`, or `default` if absent.
     pub fn str_or<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, Error> {
         Ok(self.str(key)?.unwrap_or(default))
     }
 
-    /// Returns a string; empty if absent.
+    /// Returns the string at `key`; empty if absent.
     pub fn string(&self, key: &str) -> Result<String, Error> {
         Ok(self.str_or(key, "")?.to_owned())
     }
 
-    /// Returns a boolean; `None` if absent.
+    /// Returns the boolean at `key`; `None` if absent.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", |value| {
             if let Self::Bool(b) = value {
@@ -104,32 +104,32 @@ impl Json {
         })
     }
 
-    /// Returns a boolean, or `default`.
+    /// Returns the boolean at `key`, or `default` if absent.
     pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, Error> {
         Ok(self.bool(key)?.unwrap_or(default))
     }
 
-    /// Returns a whole number; `1.5` and `1e3` are refused.
+    /// Returns the whole number at `key`; `None` if absent. `1.5` and `1e3` are refused.
     pub fn i64(&self, key: &str) -> Result<Option<i64>, Error> {
         self.integer(key, i64::MIN.into(), i64::MAX.into())
     }
 
-    /// Returns a whole number of at least 0.
+    /// Returns the whole number of at least 0 at `key`; `None` if absent.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, Error> {
         self.integer(key, 0, u64::MAX.into())
     }
 
-    /// Returns a whole number from 0 to 2^32 - 1.
+    /// Returns the whole number from 0 to 2^32 - 1 at `key`; `None` if absent.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
         self.integer(key, 0, u32::MAX.into())
     }
 
-    /// Returns a whole number from 0 to 255.
+    /// Returns the whole number from 0 to 255 at `key`; `None` if absent.
     pub fn u8(&self, key: &str) -> Result<Option<u8>, Error> {
         self.integer(key, 0, u8::MAX.into())
     }
 
-    /// Returns a list; `None` if absent.
+    /// Returns the items of the list at `key`; `None` if absent.
     pub fn list(&self, key: &str) -> Result<Option<&[Self]>, Error> {
         self.typed(key, "a list", |value| {
             if let Self::Array(items) = value {
@@ -140,14 +140,14 @@ impl Json {
         })
     }
 
-    /// Returns an object; `None` if absent.
+    /// Returns the object at `key`; `None` if absent.
     pub fn object(&self, key: &str) -> Result<Option<&Self>, Error> {
         self.typed(key, "an object", |value| {
             matches!(value, Self::Object(_)).then_some(value)
         })
     }
 
-    /// Returns the object `key` of the object `outer`; `None` if either is absent.
+    /// Returns the object at `key` inside the object at `outer`; `None` if either is absent.
     pub fn object_in(&self, outer: &str, key: &str) -> Result<Option<&Self>, Error> {
         match self.object(outer)? {
             Some(outer) => outer.object(key),
@@ -155,7 +155,7 @@ impl Json {
         }
     }
 
-    /// Parses an object with `read`; errors get `key` as context.
+    /// Parses the object at `key` with `read`; `None` if absent. Errors get `key` as context.
     pub fn nested<'a, T>(
         &'a self,
         key: &str,
@@ -168,7 +168,8 @@ impl Json {
         Ok(Some(value))
     }
 
-    /// Parses the items of a list with `read`; errors get `key[index]` as context. Empty if absent.
+    /// Parses each item of the list at `key` with `read`; empty if the list is absent. Errors get
+    /// `key[index]` as context.
     pub fn each<'a, T>(
         &'a self,
         key: &str,
@@ -187,7 +188,7 @@ impl Json {
         Ok(values)
     }
 
-    /// Parses a list of objects like [`Self::each`].
+    /// Parses a list like [`Self::each`]. Each item must be an object.
     pub fn each_object<'a, T>(
         &'a self,
         key: &str,
@@ -202,7 +203,7 @@ impl Json {
         })
     }
 
-    /// Returns a list of strings; empty if absent.
+    /// Returns the list of strings at `key`; empty if absent.
     pub fn strings(&self, key: &str) -> Result<Vec<String>, Error> {
         self.each(key, |item| {
             let Some(text) = item.as_str() else {
@@ -212,8 +213,8 @@ impl Json {
         })
     }
 
-    /// Returns an object of strings, in the order written and with duplicates; empty if absent.
-    /// Keys are data, so they are case-sensitive.
+    /// Returns the object at `key` as pairs of key and string, in the order written and with
+    /// duplicates; empty if absent. Keys inside the object are data, so they keep their case.
     pub fn string_map(&self, key: &str) -> Result<Vec<(String, String)>, Error> {
         self.entries(key, "a string", |value| match value {
             Self::Null => Some(String::new()),
@@ -222,7 +223,7 @@ impl Json {
         })
     }
 
-    /// Returns an object of booleans, like [`Self::string_map`].
+    /// Returns the object at `key` as pairs of key and boolean, like [`Self::string_map`].
     pub fn bool_map(&self, key: &str) -> Result<Vec<(String, bool)>, Error> {
         self.entries(key, "true or false", |value| match value {
             Self::Null => Some(false),
@@ -240,7 +241,7 @@ impl Json {
         ))
     }
 
-    /// Returns [`Self::mismatch`] for the value of `key`.
+    /// Returns the error of [`Self::mismatch`], with `key` as context.
     pub(super) fn mismatch_of(&self, key: &str, expected: &str) -> Error {
         self.mismatch(expected)
             .context(format_args!("{key:?}"))

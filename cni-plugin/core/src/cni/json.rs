@@ -1,7 +1,7 @@
-//! JSON parsed by Go's rules: keys match in any case, the last duplicate is used, `null` leaves the
-//! default.
+//! JSON parsed by Go's rules: keys match in any case, the last duplicate is used, and a field with
+//! `null` keeps its default.
 //!
-//! This file has the value, parsing and printing; `fields` reads typed fields.
+//! This module has the value, its parser and its printer; the module `fields` reads typed fields.
 
 use super::error::Error;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,16 +10,16 @@ use serde_json::ser::{self, PrettyFormatter};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Initial capacity in bytes. Most results are not longer.
+/// Initial capacity in bytes of the printed text. Most results are not longer.
 const TYPICAL_LEN: usize = 1024;
 
-/// Key under which serde_json passes a number that does not fit 64 bits, as text.
+/// Key under which serde_json passes a number as text, if the number is not a 64-bit integer.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A JSON value that keeps the order and the duplicates of its keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
-    /// `null`, which leaves the default.
+    /// `null`, which counts as an absent value.
     Null,
     /// A boolean.
     Bool(bool),
@@ -37,8 +37,8 @@ impl Json {
     /// Maximum length of the input in bytes. Kubernetes refuses objects above 1.5 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
-    /// Parses one document; `what` is its name in the error (code 6). Refuses more than 128 levels
-    /// of nesting.
+    /// Parses one JSON document. Refuses more than 128 levels of nesting. Errors have CNI code 6
+    /// and begin with `what`, the name of the document.
     ///
     /// Objects under duplicate keys are joined, as Go decodes both into one struct:
     /// `{"ipam":{"a":1},"IPAM":{"b":2}}` has one `ipam` with `a` and `b`.
@@ -99,7 +99,8 @@ impl Json {
         }
     }
 
-    /// Joins from the top down, so each value is visited once for any nesting of duplicates.
+    /// Joins objects under duplicate keys at every depth. It works from the top down, so each value
+    /// is visited once for any nesting of duplicates.
     fn join_duplicate_objects(&mut self) {
         match self {
             Self::Array(items) => items.iter_mut().for_each(Self::join_duplicate_objects),
@@ -114,8 +115,8 @@ impl Json {
     }
 }
 
-/// Appends an object's fields to an earlier object with the same key. The later fields are used
-/// when read.
+/// Joins objects with the same key: appends the fields of the later objects to the first one. When
+/// a duplicate field is read, the last one is used.
 fn join_same_keys(fields: &mut Vec<(String, Json)>) {
     if fields
         .iter()
@@ -225,7 +226,7 @@ impl Serialize for Json {
     }
 }
 
-/// Prints one line of JSON.
+/// Prints the value as one line of JSON.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_error| fmt::Error)?)

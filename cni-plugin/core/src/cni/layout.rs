@@ -1,13 +1,13 @@
-//! JSON layouts of a result, one for each family of versions.
+//! JSON layouts of an ADD result, one for each family of CNI versions.
 //!
-//! Fields have the order of the reference plugins' output, so both print the same text.
+//! Fields have the same order as in the reference plugins' output, so the texts are equal.
 
 use super::version::Family;
 use super::{AddResult, Dns, Error, Interface, IpConfig, Json, Route, Version};
 use std::net::IpAddr;
 
 impl AddResult {
-    /// Checks that `version` can represent this result: 0.1.0 and 0.2.0 need an address.
+    /// Checks that `version` can represent this result: 0.1.0 and 0.2.0 need at least one address.
     pub fn convertible(&self, version: Version) -> Result<(), Error> {
         if version.family() == Family::V02x && self.ips.is_empty() {
             return Err(Error::internal("cannot convert: no valid IP addresses")
@@ -16,7 +16,8 @@ impl AddResult {
         Ok(())
     }
 
-    /// Returns the result in the layout of `version`, without fields that it does not have.
+    /// Returns the result in the JSON layout of `version`. Fields that this version lacks are
+    /// dropped.
     pub fn to_json(&self, version: Version) -> Result<Json, Error> {
         self.convertible(version)?;
         let mut json = Json::object_of([("cniVersion", version.as_str().into())]);
@@ -33,7 +34,7 @@ impl AddResult {
         })
     }
 
-    /// Returns [`Self::to_json`] as printed: indented by 4 spaces, without a newline at the end.
+    /// Returns the text of [`Self::to_json`], indented by 4 spaces, without a newline at the end.
     pub fn to_stdout(&self, version: Version) -> Result<String, Error> {
         Ok(self.to_json(version)?.pretty())
     }
@@ -114,7 +115,7 @@ impl IpConfig {
 }
 
 impl Route {
-    /// Returns the route with the fields that are set.
+    /// Returns the route as JSON, without unset fields.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([("dst", self.dst.to_string().into())]);
         let set = |value: u32| (value != 0).then_some(value);
@@ -129,7 +130,7 @@ impl Route {
 }
 
 impl Dns {
-    /// Returns the fields that are set.
+    /// Returns the name resolution as JSON, without unset fields.
     pub fn to_json(&self) -> Json {
         let mut json = Json::object_of([]);
         set_texts(&mut json, "nameservers", &self.nameservers);

@@ -1,12 +1,12 @@
-//! Plugin that sets a requested hardware address.
+//! Choice of the plugin that sets a requested hardware address.
 
-/// Plugin that gives the container's interface a requested hardware address.
+/// Plugin that sets a requested hardware address on the interface that a plugin type creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MacBy {
-    /// The type itself, by `runtimeConfig.mac`.
+    /// The plugin that creates the interface; it reads `runtimeConfig.mac`.
     Itself,
-    /// A `tuning` behind it.
+    /// The plugin `tuning`, later in the list.
     Tuning,
-    /// None: an ipvlan has its parent's address, and other types make no interface.
+    /// No plugin: an ipvlan has its parent's address, and the remaining types create no interface.
     Nothing,
 }

@@ -8,13 +8,13 @@ use std::rc::Rc;
 /// Configuration of one plugin as received, with the keys common to all plugins parsed.
 #[derive(Debug, Clone)]
 pub struct NetConf {
-    /// The whole object, with the plugin's own keys.
+    /// The whole configuration, with the keys that only this plugin knows.
     pub json: Rc<Json>,
     /// `cniVersion`; 0.1.0 if absent.
     pub version: Version,
     /// `name`: the validated network name.
     pub name: String,
-    /// `type`: the plugin, without `/`; empty if the runtime omitted it.
+    /// `type`: name of the plugin, without `/`; empty if the runtime omitted it.
     pub plugin: String,
     /// `ipam.type`; empty without IPAM.
     pub ipam: String,
@@ -22,24 +22,25 @@ pub struct NetConf {
     pub dns: Option<Dns>,
     /// `prevResult`, converted to the newest version.
     pub prev_result: Option<AddResult>,
-    /// `cni.dev/valid-attachments` or `cni.dev/attachments`, for GC in the network `name`. `None`
-    /// if both are absent, as when libcni's caller passes no list. libcni writes `null` for an
-    /// empty list, which means that no attachment is valid.
+    /// Attachments that GC keeps in this network: `cni.dev/valid-attachments` or
+    /// `cni.dev/attachments`. `None` if both keys are absent, as when libcni's caller passes no
+    /// list. libcni writes `null` for an empty list, which means that no attachment is valid.
     pub valid_attachments: Option<Vec<Owner>>,
 }
 
-/// Key in the specification's text at its tag 1.1.0, and the current key. libcni sends both.
+/// Keys of the attachments that GC keeps: the key in the CNI specification 1.1.0, and the current
+/// key. libcni sends both.
 pub(super) const VALID_ATTACHMENTS: [&str; 2] =
     ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 impl NetConf {
-    /// Parses standard input.
+    /// Parses the configuration on standard input.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Self::from_json(Json::parse(bytes, "network config")?)
     }
 
-    /// Parses the common keys. Errors: code 6 for a wrong type, 7 for an invalid name or plugin
-    /// type, 1 for an unknown version.
+    /// Parses the keys common to all plugins. Errors: code 6 for a wrong type, 7 for an invalid
+    /// name or plugin type, 1 for an unknown version.
     pub fn from_json(json: Json) -> Result<Self, Error> {
         let name = network_name(&json)?;
         let version = Version::among(json.str_or("cniVersion", "")?, &Version::ALL)
@@ -47,7 +48,7 @@ impl NetConf {
         Self::with_name_and_version(json, name, version, prev_result)
     }
 
-    /// Parses the remaining keys after name and version; `prev` parses `prevResult`.
+    /// Parses the common keys other than name and version; `prev` parses `prevResult`.
     pub(super) fn with_name_and_version(
         json: Json,
         name: String,
@@ -77,8 +78,8 @@ impl NetConf {
     }
 }
 
-/// Returns the validated network name. Code 6 if it is not a string, 7 if it is missing, has
-/// characters outside `[a-zA-Z0-9_.-]` or does not begin with a letter or digit.
+/// Returns the validated network name. Errors: code 6 if it is not a string, 7 if it is missing,
+/// has characters outside `[a-zA-Z0-9_.-]` or does not begin with a letter or digit.
 pub(super) fn network_name(json: &Json) -> Result<String, Error> {
     json.expect_object("network config")?;
     let name = json.str_or("name", "")?;
@@ -101,7 +102,8 @@ pub fn is_identifier(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// Refuses (code 7) a `type` that is empty or could leave its search folder.
+/// Returns an error (code 7) if a plugin's `type` is empty or could name a file outside the plugin
+/// folder.
 pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     if plugin.is_empty() {
         return Err(Error::config("no plugin name provided").at_key("type"));
@@ -114,7 +116,7 @@ pub fn check_plugin_type(plugin: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the name resolution if any field is present. An empty list counts as present, as in the
+/// Parses `dns`; `None` if no field is present. An empty list counts as present, as in the
 /// reference plugins.
 fn dns(json: &Json) -> Result<Option<Dns>, Error> {
     let has_list = ["nameservers", "search", "options"]
@@ -125,8 +127,8 @@ fn dns(json: &Json) -> Result<Option<Dns>, Error> {
 }
 
 impl NetConf {
-    /// Sets `prevResult` to the result of an earlier ADD of any version. Converts a result of
-    /// another family.
+    /// Sets `prevResult` to the result of an earlier ADD, which can have any version. If its
+    /// version has another JSON layout, converts it to the configuration's version.
     pub fn set_prev_result(&mut self, prev: &Json) -> Result<(), Error> {
         let is_same = result_version(prev, self.version)?.family() == self.version.family();
         let result = AddResult::parse(prev, self.version)?;
@@ -141,7 +143,8 @@ impl NetConf {
     }
 }
 
-/// Parses `prevResult`, which must have a version of the configuration's family.
+/// Parses `prevResult`; `None` if absent. Its version must have the same JSON layout as the
+/// configuration's version.
 pub(super) fn prev_result(json: &Json, config: Version) -> Result<Option<AddResult>, Error> {
     let read = |prev: &Json| {
         let version = result_version(prev, config)?;

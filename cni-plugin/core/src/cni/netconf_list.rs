@@ -1,10 +1,10 @@
-//! List of a network's plugins, and the configuration for each call.
+//! Network configuration list (conflist), and the configuration for each call of a plugin in it.
 
 use super::netconf::{VALID_ATTACHMENTS, check_plugin_type, network_name};
 use super::version::parse_numbers;
 use super::{AddResult, Error, Json, NetConf, Owner, Version};
 
-/// List of a network's plugins.
+/// A network configuration list (conflist): the plugins of a network, in order.
 #[derive(Debug, Clone)]
 pub struct NetConfList {
     /// Network name.
@@ -15,24 +15,27 @@ pub struct NetConfList {
     pub disable_check: bool,
     /// `disableGC`: GC succeeds without calling a plugin.
     pub disable_gc: bool,
-    /// Objects of the plugins in order, without the added name, version and `runtimeConfig`.
+    /// Configurations of the plugins in order, as written in the list. Name, version and
+    /// `runtimeConfig` are added for each call.
     pub plugins: Vec<Json>,
 }
 
 /// Keys that a runtime adds to a plugin's configuration for one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Injected<'a> {
-    /// Configuration offered by the runtime. A plugin gets the keys in its `capabilities`.
+    /// `runtimeConfig` that the runtime offers. A plugin gets the keys that its `capabilities`
+    /// enable.
     pub runtime_config: Option<&'a Json>,
-    /// Result so far (ADD) or final result (CHECK, DEL).
+    /// `prevResult`: for ADD the result of the preceding plugin, for CHECK and DEL the final
+    /// result.
     pub prev_result: Option<&'a AddResult>,
-    /// Attachments to keep in the list's network, for GC.
+    /// Attachments of the network that GC must keep.
     pub valid_attachments: Option<&'a [Owner]>,
 }
 
 impl NetConfList {
     /// Parses a conflist. Errors: code 6 for a wrong type, 7 for an invalid name, an invalid plugin
-    /// type or no plugin, 1 for a version.
+    /// type or no plugin, 1 for an unsupported version.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Self::from_json(&Json::parse(bytes, "network config list")?)
     }
@@ -42,13 +45,13 @@ impl NetConfList {
         Self::read(json, network_name(json)?, list_version(json)?)
     }
 
-    /// Returns the list inside a `braid` plugin's configuration: `plugins`, or `network`, which is
-    /// a conflist or a single plugin. `None` if it has neither. Name and version default to those
-    /// in `conf`.
+    /// Returns the list inside the configuration of a `braid` plugin. It is in `plugins`, or in
+    /// `network`, which is a conflist or a single plugin. `None` if both keys are absent. Name and
+    /// version default to those in `conf`.
     ///
-    /// `bandwidth` in the configuration appends a plugin of that type. `bandwidth` in
-    /// `runtimeConfig` does so if no plugin has the capability. A list with a `bandwidth` plugin
-    /// gets no second one.
+    /// The key `bandwidth` in `conf` appends a plugin of type `bandwidth`. The key in
+    /// `runtimeConfig` also does, unless the list has a plugin of that type or capability. If the
+    /// list has a plugin of type `bandwidth`, the key in `conf` is an error.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {
@@ -79,7 +82,7 @@ impl NetConfList {
         )
     }
 
-    /// True if any plugin declares this capability.
+    /// True if any plugin in the list enables this capability.
     pub fn has_capability(&self, capability: &str) -> Result<bool, Error> {
         let mut has = false;
         for (index, plugin) in self.plugins.iter().enumerate() {
@@ -158,11 +161,11 @@ impl NetConfList {
         })
     }
 
-    /// Returns the configuration for a call of plugin `index`: its own object with the network's
+    /// Returns the configuration for a call of plugin `index`: its entry in the list, the network's
     /// name and version, and `injected`.
     ///
-    /// Keys that only a runtime may set are never taken from the list. A `prevResult` or a list of
-    /// valid attachments in it is removed.
+    /// A `prevResult` or valid attachments in the list's entry are removed, because only a runtime
+    /// may set them.
     pub fn plugin_conf(&self, index: usize, injected: &Injected<'_>) -> Result<NetConf, Error> {
         let (name, count) = (&self.name, self.plugins.len());
         let own = self.plugins.get(index).ok_or_else(|| {
@@ -186,7 +189,8 @@ impl NetConfList {
     }
 }
 
-/// Sets the valid attachments in a plugin's configuration, under both keys.
+/// Replaces the attachments that GC keeps, under both keys of the configuration. `None` removes the
+/// keys.
 pub fn set_valid_attachments(json: &mut Json, valid: Option<&[Owner]>) {
     for key in VALID_ATTACHMENTS {
         json.remove(key);
@@ -218,8 +222,8 @@ fn attachment_json(
     ])
 }
 
-/// Returns the keys of `offered` in the plugin's `capabilities`; `None` if there are none, as in
-/// libcni.
+/// Returns the keys of `offered` that the plugin's `capabilities` enable; `None` if there is no
+/// such key, as in libcni.
 fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option<Json>, Error> {
     let capabilities = plugin.bool_map("capabilities")?;
     let mut wanted = Vec::new();
@@ -234,7 +238,7 @@ fn wanted_runtime_config(plugin: &Json, offered: Option<&Json>) -> Result<Option
     Ok(Some(Json::Object(wanted)))
 }
 
-/// True if a plugin's `capabilities` enable this one. The last of several is used.
+/// True if a plugin's `capabilities` enable `capability`. The last of several equal names is used.
 fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
     capabilities
         .iter()
@@ -243,8 +247,8 @@ fn is_on(capabilities: &[(String, bool)], capability: &str) -> bool {
         .is_some_and(|(_, on)| *on)
 }
 
-/// Returns the greatest of `cniVersions` and `cniVersion` up to 1.1.0. Without `cniVersions`,
-/// returns `cniVersion` unchanged.
+/// Returns the greatest version in `cniVersions` and `cniVersion` that is not above 1.1.0. Without
+/// `cniVersions`, returns `cniVersion`.
 fn list_version(json: &Json) -> Result<Version, Error> {
     let own = json.str_or("cniVersion", "")?;
     let mut known = Vec::new();
@@ -271,12 +275,14 @@ fn list_version(json: &Json) -> Result<Version, Error> {
     Version::among(chosen, &Version::ALL).map_err(|e| e.at_key(key))
 }
 
-/// Returns `loadOnlyInlinedPlugins`: true if no plugin of the list is in a file beside it.
+/// Returns `loadOnlyInlinedPlugins`. If true, the list has all plugins of the network, and no
+/// plugin is in a separate file.
 pub fn only_inlined(json: &Json) -> Result<bool, Error> {
     flag(json, "loadOnlyInlinedPlugins")
 }
 
-/// Returns a boolean that may also be a string, in any case.
+/// Returns the boolean at `key`, which may also be the string `true` or `false` in any case. False
+/// if absent.
 fn flag(json: &Json, key: &str) -> Result<bool, Error> {
     match json.get(key) {
         None => Ok(false),

@@ -1,12 +1,12 @@
-//! Owner of an object on the host, and the texts that mark the object. GC parses them if no record
-//! is left.
+//! Owner of a kernel object: the attachment that it belongs to. The object is marked with the owner
+//! as text. GC parses this text if no record of the attachment is left.
 
 use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Interface of a container in a network. Container and interface are empty for a call without an
-/// attachment.
+/// Owner of a kernel object: a container's interface in a network. For a call without an
+/// attachment, container and interface are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Network name.
@@ -18,11 +18,11 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Maximum length in bytes of the short text. It fits an nft comment
-    /// (`NFTNL_UDATA_COMMENT_MAXLEN`) and braid's maps.
+    /// Maximum length in bytes of [`Owner::short`]. Such a text fits an nft comment
+    /// (`NFTNL_UDATA_COMMENT_MAXLEN`) and braid's BPF maps.
     pub const MAX_LEN: usize = 128;
 
-    /// Prefix of a host link's alias, followed by the owner's text.
+    /// Prefix of the alias that marks a host link; the owner as text follows.
     pub const ALIAS_PREFIX: &str = "braid ";
 
     /// Returns an owner with these names.
@@ -42,12 +42,14 @@ impl Owner {
         Some(Self::new(network, container_id, ifname))
     }
 
-    /// Returns network, container id and interface. They never contain a space.
+    /// Returns network, container id and interface, separated by spaces. None of the three contains
+    /// a space.
     pub fn whole(&self) -> String {
         format!("{} {} {}", self.network, self.container_id, self.ifname)
     }
 
-    /// Returns [`Owner::whole`], or its digest if that is longer than [`Owner::MAX_LEN`].
+    /// Returns [`Owner::whole`], or the digest of this text if it is longer than
+    /// [`Owner::MAX_LEN`].
     pub fn short(&self) -> String {
         let whole = self.whole();
         let digest = || prefix(&self.network) + &encode_string(&Sha256::digest(whole.as_bytes()));
@@ -58,7 +60,7 @@ impl Owner {
         }
     }
 
-    /// True if the text, whole or digest, is of an owner in this network.
+    /// True if `text` is from [`Owner::whole`] or [`Owner::short`] of an owner in this network.
     pub fn is_of_network(text: &str, network: &str) -> bool {
         match text.split_once(' ') {
             Some((own_network, _)) => own_network == network,
@@ -66,7 +68,7 @@ impl Owner {
         }
     }
 
-    /// True if the text is a digest.
+    /// True if `text` is the digest of an owner, as [`Owner::short`] returns it.
     pub fn is_digest(text: &str) -> bool {
         text.starts_with(DIGEST) && !text.contains(' ')
     }

@@ -6,7 +6,7 @@ use super::{Error, Json, NetConf, Owner, Version};
 use crate::name::{IfName, IfNameError};
 use std::path::PathBuf;
 
-/// Verb of a call.
+/// Verb of a CNI call (`CNI_COMMAND`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each arm is the verb it is named for")]
 pub enum Command {
@@ -18,7 +18,7 @@ pub enum Command {
     Version,
 }
 
-/// Interface and container of a call.
+/// Container and interface of a CNI call, with namespace and arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -32,20 +32,20 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Returns the owner of the attachment's objects in this network.
+    /// Returns the owner that marks the kernel objects of this attachment to `network`.
     pub fn owner(&self, network: &str) -> Owner {
         Owner::new(network, &self.container_id, self.ifname.as_str())
     }
 }
 
-/// A validated call.
+/// A validated CNI call.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// `CNI_COMMAND`.
     pub command: Command,
-    /// Interface of the container; `None` for GC and STATUS.
+    /// Container and interface; `None` for GC, STATUS and VERSION.
     pub attachment: Option<Attachment>,
-    /// `CNI_PATH`, split: search path for external plugins.
+    /// Folders in `CNI_PATH`: the search path for external plugins.
     pub path: Vec<PathBuf>,
     /// True if `CNI_NETNS_OVERRIDE` is `1` or `true`: the container's namespace may be the plugin's
     /// own.
@@ -54,7 +54,7 @@ pub struct Request {
     pub conf: NetConf,
 }
 
-/// Validated environment of a call. It is parsed before standard input, because an error in the
+/// Validated environment of a CNI call. It is parsed before standard input, because an error in the
 /// environment is reported first and VERSION reads no input.
 #[derive(Debug, Clone)]
 pub struct Environment {
@@ -105,8 +105,9 @@ impl Command {
 }
 
 impl Environment {
-    /// Parses the `CNI_*` variables from `env`; errors have code 4. `None` without `CNI_COMMAND`:
-    /// this is not a CNI call, and the plugin prints its versions to standard error and succeeds.
+    /// Parses the `CNI_*` variables from `env`; errors have code 4. `None` if `CNI_COMMAND` is
+    /// missing. This is then not a CNI call: the plugin prints its versions to standard error and
+    /// succeeds.
     pub fn parse(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let var = |key: &str| env(key).unwrap_or_default();
         let command = var("CNI_COMMAND");
@@ -140,19 +141,19 @@ impl Environment {
         }))
     }
 
-    /// Returns the verb; `None` for an unknown one, which [`Self::request`] reports.
+    /// Returns the verb; `None` for an unknown verb, which [`Self::request`] reports.
     pub fn command(&self) -> Option<Command> {
         self.verb.as_ref().ok().copied()
     }
 
-    /// Returns `CNI_PATH`, split.
+    /// Returns the folders in `CNI_PATH`.
     pub fn path(&self) -> &[PathBuf] {
         &self.path
     }
 
-    /// Validates the configuration in `stdin` for this call. Errors have the reference's order:
-    /// JSON (6), name (7), verb (4), the verb's first version and the plugin's `supported` versions
-    /// (1), then the other common keys.
+    /// Validates the configuration in `stdin` for this call. Errors are found in the reference
+    /// plugins' order: JSON (code 6), name (7), verb (4), version (1), then the other common keys.
+    /// The version must have the verb and be in `supported`.
     pub fn request(self, stdin: &[u8], supported: &[Version]) -> Result<Request, Error> {
         let conf = match self.verb {
             Ok(Command::Version) => empty_conf(),
@@ -205,7 +206,7 @@ impl Request {
     }
 }
 
-/// Splits `CNI_PATH`.
+/// Splits `CNI_PATH` into folders.
 fn folders(path: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for folder in path.split(':') {
@@ -217,8 +218,8 @@ fn folders(path: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Parses the attachment. Adds the names of missing variables to `missing` and then returns `None`;
-/// a malformed variable is an error immediately.
+/// Parses container, interface and namespace. If variables are missing, adds their names to
+/// `missing` and returns `None`. A malformed variable is an error immediately.
 fn attachment(
     var: &dyn Fn(&str) -> String,
     verb: Command,
@@ -273,8 +274,8 @@ fn unknown_command(command: &str) -> Error {
     Error::env(format!("unknown CNI_COMMAND: {command}"))
 }
 
-/// Refuses a verb that is newer than the configuration's version (code 1). Versions are compared by
-/// number, and the version need not exist.
+/// Returns an error (code 1) if the configuration's version lacks the verb. Versions are compared
+/// by number, so a version that does not exist is accepted here.
 fn check_gate(command: Command, version: &str) -> Result<(), Error> {
     let Some(verb) = command.gate() else {
         return Ok(());
@@ -292,7 +293,7 @@ fn check_gate(command: Command, version: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the configuration of VERSION, which is empty.
+/// Returns an empty configuration, because VERSION reads none.
 fn empty_conf() -> NetConf {
     NetConf {
         json: Json::object_of([]).into(),

@@ -1,4 +1,4 @@
-//! Result of an ADD, parsed from its three JSON layouts; `layout` writes them.
+//! Result of an ADD, parsed from its three JSON layouts; the module `layout` writes them.
 
 use super::bounds::shortened;
 use super::version::Family;
@@ -26,13 +26,13 @@ pub struct Interface {
     pub name: String,
     /// Hardware address; empty if the interface has none.
     pub mac: String,
-    /// MTU in bytes, since 1.1.0.
+    /// MTU in bytes (since CNI 1.1.0).
     pub mtu: Option<u32>,
     /// Path of the network namespace; empty on the host.
     pub sandbox: String,
-    /// Path of a socket file for the interface, since 1.1.0.
+    /// Path of a socket file for the interface (since CNI 1.1.0); empty if none.
     pub socket_path: String,
-    /// PCI address of the device, since 1.1.0.
+    /// PCI address of the device (since CNI 1.1.0); empty if none.
     pub pci_id: String,
 }
 
@@ -43,7 +43,7 @@ pub struct IpConfig {
     pub address: IpNet,
     /// Gateway of the address's subnet.
     pub gateway: Option<IpAddr>,
-    /// Index into the result's interfaces.
+    /// Index in [`AddResult::interfaces`] of the interface with this address.
     pub interface: Option<usize>,
 }
 
@@ -52,7 +52,7 @@ pub struct IpConfig {
 pub struct Route {
     /// Destination; host bits are kept.
     pub dst: IpNet,
-    /// Next hop; if unset, the gateway of the address.
+    /// Next hop. If unset, the gateway of the result's address is the next hop.
     pub gw: Option<IpAddr>,
     /// MTU along the path in bytes; 0 means unset.
     pub mtu: u32,
@@ -81,8 +81,8 @@ pub struct Dns {
 
 impl AddResult {
     /// Parses a result of any version and converts it to the newest. A result without `cniVersion`
-    /// has version `default`, and `null` is an empty result. Code 6 for a wrong type, code 1 for an
-    /// unknown version.
+    /// has version `default`, and `null` is an empty result. Errors: code 6 for a wrong type, 1 for
+    /// an unknown version.
     pub fn parse(json: &Json, default: Version) -> Result<Self, Error> {
         json.expect_object("result")?;
         let family = result_version(json, default)?.family();
@@ -126,7 +126,7 @@ impl AddResult {
     }
 }
 
-/// Returns the result's own version, or `default`.
+/// Returns the result's `cniVersion`, or `default` if absent.
 pub(super) fn result_version(json: &Json, default: Version) -> Result<Version, Error> {
     let text = json.str_or("cniVersion", "")?;
     match Version::parse(text) {

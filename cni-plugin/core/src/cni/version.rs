@@ -22,20 +22,20 @@ pub enum Version {
 pub enum Family {
     /// 0.1.0 and 0.2.0: one `ip4` and one `ip6` object.
     V02x,
-    /// 0.3.0 to 0.4.0: lists, with a `version` for each address.
+    /// 0.3.0 to 0.4.0: lists of interfaces, addresses and routes; each address has a `version`.
     V04x,
-    /// 1.0.0 and 1.1.0: lists.
+    /// 1.0.0 and 1.1.0: lists of interfaces, addresses and routes; addresses have no `version`.
     V10x,
 }
 
-/// Verbs that not every version has.
+/// CNI verbs that were added after the first version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gated {
-    /// Since 0.4.0.
+    /// CHECK, since 0.4.0.
     Check,
-    /// Since 1.1.0.
+    /// GC, since 1.1.0.
     Gc,
-    /// Since 1.1.0.
+    /// STATUS, since 1.1.0.
     Status,
 }
 
@@ -57,8 +57,8 @@ impl Version {
     /// Version for an absent or empty `cniVersion`.
     pub const DEFAULT: Self = Self::V0_1_0;
 
-    /// Parses a version exactly as the specification writes it. An empty string means
-    /// [`Self::DEFAULT`].
+    /// Parses a version exactly as the specification writes it; `None` for any other text. An empty
+    /// string means [`Self::DEFAULT`].
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::DEFAULT);
@@ -68,7 +68,8 @@ impl Version {
             .find(|version| version.as_str() == text)
     }
 
-    /// Parses like [`Self::parse`], and refuses versions outside `supported` with code 1.
+    /// Parses a version like [`Self::parse`]. A version outside `supported` is an error with code
+    /// 1.
     pub fn among(text: &str, supported: &[Self]) -> Result<Self, Error> {
         if let Some(version) = Self::parse(text)
             && supported.contains(&version)
@@ -115,7 +116,7 @@ impl Version {
         }
     }
 
-    /// Returns the layout of this version's results.
+    /// Returns the family of versions that share the JSON layout of this version's results.
     pub fn family(self) -> Family {
         match self {
             Self::V0_1_0 | Self::V0_2_0 => Family::V02x,
@@ -160,8 +161,8 @@ impl fmt::Display for Gated {
     }
 }
 
-/// Returns the answer to VERSION: one line with its newline. It always has the newest version,
-/// because VERSION reads no configuration.
+/// Returns the output for VERSION: one line with its newline. Its `cniVersion` is always the newest
+/// version, because VERSION reads no configuration.
 pub fn version_reply(supported: &[Version]) -> String {
     let supported: Vec<Json> = supported
         .iter()
@@ -174,8 +175,8 @@ pub fn version_reply(supported: &[Version]) -> String {
     format!("{reply}\n")
 }
 
-/// Returns the text that a plugin prints to standard error without `CNI_COMMAND`: two lines with
-/// newlines.
+/// Returns the text that a plugin prints to standard error if `CNI_COMMAND` is missing: two lines
+/// with newlines.
 pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     let supported: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
     format!(
@@ -184,8 +185,8 @@ pub fn about(plugin: &str, build: &str, supported: &[Version]) -> String {
     )
 }
 
-/// Parses one to three numbers separated by dots, as libcni compares versions. Missing numbers are
-/// 0; errors have code 6. The version need not be in [`Version::ALL`].
+/// Parses a version of one to three numbers separated by dots, like libcni. Missing numbers are 0;
+/// errors have code 6. The version need not be in [`Version::ALL`].
 pub fn parse_numbers(text: &str) -> Result<[u32; 3], Error> {
     let mut numbers = [0; 3];
     let parts: Vec<&str> = text.split('.').collect();

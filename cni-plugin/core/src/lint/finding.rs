@@ -1,4 +1,4 @@
-//! A fault and its severity.
+//! A fault that the linter found, and its severity.
 
 use crate::cni::FaultPlace;
 use std::fmt;
@@ -6,24 +6,24 @@ use std::fmt;
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Works, but maybe not as intended.
+    /// The network works, but maybe not as intended.
     Warning,
-    /// Pods that use it do not start.
+    /// Pods that use the network do not start.
     Error,
 }
 
-/// A fault in a definition or annotation.
+/// A fault in a NetworkAttachmentDefinition or in an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Severity.
     pub level: Level,
-    /// Place in the annotation or in `spec.config`.
+    /// Place of the fault in the annotation or in `spec.config`.
     pub place: FaultPlace,
-    /// Key; empty if the finding is about the whole text.
+    /// Key of the faulty value; empty if the finding is about the whole text.
     pub key: String,
-    /// Value, shortened.
+    /// The faulty value, shortened; may be empty.
     pub value: String,
-    /// The fault.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// Formats a finding without its line, because only the caller knows the file.
+/// Formats a finding without a line number, because only the caller knows the file.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.level)?;

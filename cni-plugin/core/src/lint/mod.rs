@@ -28,21 +28,21 @@ const CAPABILITIES: [&str; 11] = [
     "deviceID",
     "io.kubernetes.cri.pod-annotations",
 ];
-/// Types that do nothing without runtime configuration, each with its capability and the keys that
-/// replace it.
+/// Plugin types that do nothing without runtime configuration. Each has the capability that it
+/// needs, and the configuration keys that can be set instead.
 const IDLE: [(&str, &str, &[&str]); 2] = [
     ("portmap", "portMappings", &[]),
     ("bandwidth", "bandwidth", &["ingressRate", "egressRate"]),
 ];
 
-/// Types that braid implements.
+/// Plugin and IPAM types that braid implements.
 const BUILT_IN: BuiltIn<'_> = BuiltIn {
     plugins: plugins::TYPES,
     ipams: configuration::TYPES,
     mac_by: plugins::mac_by,
 };
 
-/// A text under examination, and its findings.
+/// The text that is checked, and its findings so far.
 struct Judge<'a> {
     json: &'a Json,
     findings: Vec<Finding>,
@@ -71,7 +71,8 @@ impl Judge<'_> {
         });
     }
 
-    /// Adds an error about the value at `path`. A key that is missing has the place of its object.
+    /// Adds an error about the value at `path`, followed by the error's path. For a missing key,
+    /// the place is the enclosing object.
     fn note_error(&mut self, path: &[PathPart], error: &Error) {
         let mut path = path.to_vec();
         if let FaultPlace::Path(inner) = error.place() {
@@ -89,7 +90,7 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the value one step inside `json`.
+/// Returns the field or list item `part` of `json`; `None` if absent.
 fn inside<'a>(json: &'a Json, part: &PathPart) -> Option<&'a Json> {
     match (part, json) {
         (PathPart::Key(key), json) => json.get(key),
@@ -113,8 +114,8 @@ fn of_whole(level: Level, key: &str, what: String) -> Finding {
     }
 }
 
-/// Removes the position from the end of a parser's message: the caller knows the position in the
-/// file.
+/// Removes the position from the end of a parser's message. It is a position in the text, but the
+/// caller prints the position in the file.
 fn without_position(msg: &str, place: &FaultPlace) -> String {
     let FaultPlace::Position { line, column } = place else {
         return msg.to_owned();
@@ -219,7 +220,8 @@ fn of_config(judge: &mut Judge<'_>, name: &str) {
     }
 }
 
-/// Returns the path of a plugin in a configuration. The list of a `braid` may be in its `network`.
+/// Returns the path of plugin `index` in a configuration. A `braid` plugin may have its list in
+/// `network`.
 fn path_of(json: &Json, index: usize) -> Vec<PathPart> {
     const PLUGINS: &str = "plugins";
     if json.get(PLUGINS).is_some() {
@@ -286,7 +288,8 @@ fn of_plugin(judge: &mut Judge<'_>, path: &[PathPart], definition: &Definition, 
     of_idle(judge, path, kind, plugin);
 }
 
-/// Adds a warning for a plugin that does nothing, because the network does not enable its capability.
+/// Adds a warning for a plugin that does nothing, because the network does not enable its
+/// capability.
 fn of_idle(judge: &mut Judge<'_>, path: &[PathPart], kind: &str, plugin: &Json) {
     let mut type_path = path.to_vec();
     type_path.push(key("type"));
@@ -340,12 +343,13 @@ fn of_ipam(judge: &mut Judge<'_>, at: &[PathPart], path: &[PathPart], kind: &str
     }
 }
 
-/// Returns the faults of the annotation [`NETWORKS`] of a pod in this namespace.
+/// Returns the faults of a pod's annotation [`NETWORKS`]; `namespace` is the pod's namespace.
 pub fn networks(text: &str, namespace: &str) -> Vec<Finding> {
     judged(NETWORKS, text, annotation::networks(text, namespace))
 }
 
-/// Returns the faults of the annotation [`DEFAULT_NETWORK`]; `namespace` is the default namespace.
+/// Returns the faults of the annotation [`DEFAULT_NETWORK`]. A network without a namespace is in
+/// `namespace`.
 pub fn default_network(text: &str, namespace: &str) -> Vec<Finding> {
     judged(
         DEFAULT_NETWORK,
@@ -428,7 +432,8 @@ pub fn of_item(selection: &Selection, level: Level, what: String) -> Finding {
     }
 }
 
-/// Returns the keys of a selection that its network can't serve; `text` is the annotation.
+/// Returns a finding for each key of `selection` that its network can't serve; `text` is the
+/// annotation.
 pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) -> Vec<Finding> {
     let json = Json::parse(text.as_bytes(), NETWORKS).unwrap_or(Json::Null);
     let mut judge = Judge {
@@ -460,7 +465,7 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
     judge.findings
 }
 
-/// Shortens a value; empty for objects, which may contain secrets.
+/// Shortens a value. Objects and lists of objects become empty, because they may contain secrets.
 fn told(value: &str) -> String {
     if value.starts_with('{') || value.starts_with("[{") {
         String::new()

@@ -1,4 +1,4 @@
-//! Facts about the host, read before deciding.
+//! Facts: state of the host and of the container's namespace, read before a plan is made.
 
 pub use super::fact::addr::AddrFact;
 use super::fact::advertised::Advertised;
@@ -24,27 +24,28 @@ use std::net::IpAddr;
 
 use crate::kernel_numbers::RT_TABLE_MAIN;
 
-/// A fact to read.
+/// A fact that a plan needs, to be read from the kernel or from a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// A link.
+    /// The properties of a link.
     Link(LinkRef),
-    /// The link with this name or alternative name, stored under its own name.
+    /// The properties of the link with this name or alternative name, stored under the link's main
+    /// name.
     NamedLink(Ns, LinkName),
-    /// The name of the first default route's link, and that link.
+    /// The name and the properties of the link of the first default route.
     DefaultLink(Ns),
     /// The addresses of a link.
     Addrs(LinkRef),
     /// The unicast routes of a namespace, in all tables.
     Routes(Ns),
-    /// The policy routing rules of a namespace. A rule without an address counts as one from
-    /// everywhere.
+    /// The policy routing rules of a namespace. A rule without an address counts as a rule for
+    /// packets from everywhere.
     Rules(Ns),
-    /// The permanent neighbours of a link.
+    /// The permanent neighbour entries of a link.
     Neighs(LinkRef),
-    /// The permanent entries with a remote end in the forwarding database of a link.
+    /// The permanent entries in the forwarding database of a link that have a remote end.
     Fdb(LinkRef),
-    /// The tables of the container's VRFs.
+    /// The VRFs of the container, with their routing tables.
     Vrfs,
     /// A sysctl, by its path below `/proc/sys`.
     Sysctl(Ns, String),
@@ -54,122 +55,123 @@ pub enum Need {
     File(String),
     /// The VLANs of all bridge ports of the host.
     Vlans,
-    /// The masqueraded sources.
+    /// The masqueraded source addresses.
     Masquerades,
     /// The bridge ports restricted to a single hardware address.
     MacChecks,
-    /// The owner of a host port.
+    /// The target and the owner of a host port in nf_tables.
     HostPort(HostEndpoint),
     /// The state of firewalld: running or not.
     Firewalld,
-    /// The missing parts of the firewall.
+    /// The parts of a container's forwarding rules that are missing on the host.
     Firewall(Firewall),
-    /// The owner of a host port in eBPF.
+    /// The target and the owner of a host port in eBPF.
     EbpfPort(HostEndpoint),
     /// The number of host ports that eBPF redirects.
     EbpfCounts,
-    /// The programs for host ports on a link: running or not.
+    /// The presence of the eBPF programs for host ports on a link.
     HostPortHook(LinkRef),
-    /// The owner of a host port at `::1`.
+    /// The target and the owner of a host port that eBPF redirects from `::1`.
     LoopbackPort(HostEndpoint),
-    /// The programs for host ports at `::1`: running or not.
+    /// The presence of the eBPF programs for host ports at `::1`.
     LoopbackPrograms,
-    /// The shaping of a link.
+    /// The shaping (rate limits) of a link.
     Shaped(LinkRef),
-    /// The limit of packet sockets on a link of the container.
+    /// The rate limit of packet sockets on a link of the container.
     PacketGuard(LinkRef),
-    /// The attachments with guarded `AF_XDP` sockets.
+    /// The guards against `AF_XDP` sockets of all attachments.
     XskGuards,
-    /// The host end of a veth of the container, that link, and its shaping.
+    /// The host end of a veth or netkit of the container: its name, properties and shaping.
     Peer(LinkRef),
     /// The cookie of the container's network namespace.
     Netns,
-    /// Availability of the features of this list.
+    /// The availability of these kernel features.
     Features(&'static [Feature]),
-    /// The id of this boot, unless the link exists with a hardware address: only new links derive
-    /// their address from it.
+    /// The properties of a link, and the id of this boot if the link does not exist or has no
+    /// hardware address. Only a new link derives its address from the boot id.
     BootIdWithout(LinkRef),
-    /// The host link that a configuration identifies by any of its keys, and that link's fact.
+    /// The host link that a configuration identifies as a [`Device`], and the properties of that
+    /// link.
     Device(Device),
 }
 
-/// The facts that were found. A requested link that does not exist has no entry.
+/// The facts that were read. A requested link that does not exist has no entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Links by place and name.
+    /// Properties of links, by namespace and name.
     pub links: BTreeMap<LinkRef, LinkFact>,
-    /// Names of links that were requested by an alternative name.
+    /// Main names of links that were requested by an alternative name.
     pub named_links: BTreeMap<(Ns, LinkName), IfName>,
-    /// The links of default routes.
+    /// Links of the first default routes, by namespace.
     pub default_links: BTreeMap<Ns, IfName>,
-    /// Addresses by link.
+    /// Addresses, by link.
     pub addrs: BTreeMap<LinkRef, Vec<AddrFact>>,
-    /// Routes by namespace.
+    /// Routes that the kernel reported, by namespace.
     pub routes: BTreeMap<Ns, Vec<RouteFact>>,
-    /// Rules of policy routing by namespace.
+    /// Policy routing rules, by namespace.
     pub rules: BTreeMap<Ns, Vec<Rule>>,
-    /// Permanent neighbours by link.
+    /// Permanent neighbour entries, by link.
     pub neighs: BTreeMap<LinkRef, Vec<Neigh>>,
-    /// Permanent entries of forwarding databases by link.
+    /// Permanent entries of forwarding databases, by link.
     pub fdb: BTreeMap<LinkRef, Vec<Fdb>>,
-    /// Tables by VRF of the container.
+    /// Routing tables of the container's VRFs, by name of the VRF.
     pub vrfs: BTreeMap<IfName, u32>,
-    /// Routes that the plan adds, with those that the kernel adds for its addresses.
+    /// Routes that the plan adds, and routes that the kernel will add for the plan's addresses.
     pub planned_routes: Vec<Route>,
-    /// Sysctls; a kernel without one has no entry.
+    /// Values of sysctls, by namespace and path. A sysctl that the kernel lacks has no entry.
     pub sysctls: BTreeMap<(Ns, String), String>,
-    /// Links of the host that accept router advertisements until it forwards IPv6.
+    /// Links of the host that accept router advertisements only until the host forwards IPv6.
     pub advertised: Vec<Advertised>,
     /// Text files by path; a missing file has no entry.
     pub files: BTreeMap<String, String>,
     /// VLANs by bridge port of the host.
     pub vlans: BTreeMap<IfName, Vec<Vlan>>,
-    /// Owners by masqueraded source.
+    /// Owners of masqueraded source addresses.
     pub masquerades: BTreeMap<IpAddr, String>,
-    /// Hardware addresses by bridge port restricted to one.
+    /// The only hardware addresses allowed on bridge ports, by port.
     pub mac_checks: BTreeMap<IfName, Mac>,
-    /// Host ports that are forwarded.
+    /// Host ports that nf_tables forwards.
     pub host_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// True if firewalld runs.
     pub has_firewalld: bool,
-    /// Missing parts by firewall, each as a sentence.
+    /// Missing parts of a container's forwarding rules, each as a sentence; empty if complete.
     pub firewalls: BTreeMap<Firewall, Vec<String>>,
     /// Host ports that eBPF redirects.
     pub ebpf_ports: BTreeMap<HostEndpoint, HostPortFact>,
     /// Number of host ports that eBPF redirects.
     pub ebpf_counts: EbpfCounts,
-    /// Links that run the programs for host ports.
+    /// Links that run the eBPF programs for host ports.
     pub host_port_hooks: BTreeSet<LinkRef>,
-    /// Host ports that are forwarded from `::1`.
+    /// Host ports that eBPF redirects from `::1`.
     pub loopback_ports: BTreeMap<HostEndpoint, HostPortFact>,
-    /// True if the programs for `::1` run.
+    /// True if the eBPF programs for host ports at `::1` run.
     pub has_loopback_programs: bool,
-    /// Shaping by link.
+    /// Shaping (rate limits), by link.
     pub shaped: BTreeMap<LinkRef, ShapedFact>,
-    /// Limits of packet sockets by link.
+    /// Rate limits of packet sockets, by link.
     pub packet_guards: BTreeMap<LinkRef, PacketGuardFact>,
-    /// Attachments with guarded `AF_XDP` sockets.
+    /// Guards against `AF_XDP` sockets of all attachments.
     pub xsk_guards: Vec<XskBinding>,
-    /// Host ends by veth of the container.
+    /// Host ends of pairs, by the container's end.
     pub peers: BTreeMap<LinkRef, LinkRef>,
     /// Cookie of the container's network namespace; `None` before Linux 5.14.
     pub netns: Option<u64>,
-    /// Requested features: `None` if the kernel has the feature, otherwise its error.
+    /// Requested kernel features: `None` if the kernel has the feature, otherwise its error.
     pub features: BTreeMap<Feature, Option<String>>,
     /// Boot id, which differs between nodes and between boots.
     pub boot_id: String,
-    /// Requested devices.
+    /// Devices that were requested, with the outcome of the search.
     pub devices: BTreeMap<Device, DeviceFact>,
 }
 
 impl Facts {
-    /// Returns the link at `at`.
+    /// Returns the properties of the link at `at`; `None` if it does not exist.
     pub fn link(&self, at: &LinkRef) -> Option<&LinkFact> {
         self.links.get(at)
     }
 
-    /// Returns the place of a link with this name or alternative name, existing or planned. `None`
-    /// for an alternative name that no link has.
+    /// Resolves a name or alternative name to a link, which may exist or only be planned. `None` if
+    /// no link has the name and the name is too long for an interface name.
     pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
         let own = self
             .named_links
@@ -179,7 +181,8 @@ impl Facts {
         own.map(|name| LinkRef { ns, name })
     }
 
-    /// Returns the place of the link that `need` requests by name.
+    /// Returns the link that a [`Need::Link`] or [`Need::NamedLink`] requests; `None` for other
+    /// needs.
     pub fn place_in(&self, need: &Need) -> Option<LinkRef> {
         if let Need::NamedLink(ns, name) = need {
             return self.place_of(*ns, name);
@@ -205,8 +208,9 @@ impl Facts {
         self.default_links.get(&ns).or_else(planned)
     }
 
-    /// True if `need` is for a missing link that an earlier network may create, because its needs
-    /// include the link. Any earlier network may create the container's default route.
+    /// True if `need` is for a missing link that an earlier network of the same call may create,
+    /// because the link is among the needs of `earlier` networks. Any earlier network may create
+    /// the container's default route.
     pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
         if let Some(at) = self.place_in(need) {
             let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if *it == at);
@@ -222,8 +226,8 @@ impl Facts {
         self.addrs.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the routes through the link at `at` in all tables: the kernel's, then the planned
-    /// ones.
+    /// Returns the routes through the link at `at` in all tables. Routes of the kernel precede the
+    /// planned ones.
     pub fn routes_through(&self, at: &LinkRef) -> Vec<Route> {
         let index = self
             .link(at)
@@ -242,7 +246,7 @@ impl Facts {
             .collect()
     }
 
-    /// True if a route, a rule or a VRF of the container uses the table.
+    /// True if a route, a rule or a VRF of the container uses the routing table.
     pub fn is_table_used(&self, table: u32) -> bool {
         let routes = self
             .routes
@@ -275,18 +279,18 @@ impl Facts {
             .is_some_and(|found| found == value)
     }
 
-    /// True if the kernel has a requested feature.
+    /// True if `feature` was requested and the kernel has it.
     pub fn has(&self, feature: Feature) -> bool {
         self.features.get(&feature).is_some_and(Option::is_none)
     }
 
-    /// Returns the best queue of the kernel; `None` if it can't shape. Requires the features of
-    /// [`super::queue_fallback::LADDER`].
+    /// Returns the best qdisc for shaping that the kernel has; `None` if the kernel can't shape.
+    /// The features in [`super::queue_fallback::LADDER`] must have been requested.
     pub fn best_queue(&self) -> Option<Queue> {
         Queue::best(|feature| self.has(feature))
     }
 
-    /// Adds the facts of another reading.
+    /// Adds facts that were read later. They replace older facts about the same objects.
     pub fn merge(&mut self, other: Self) {
         // The pattern names every field, so none is forgotten.
         let Self {

@@ -1,4 +1,4 @@
-//! Kernel features that attachments require, in the kernel's own words.
+//! Kernel features that attachments require, under the kernel's names.
 
 /// A feature that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Returns the word that an administrator would search for.
+    /// Returns the feature's name, for which an administrator would search.
     pub fn name(self) -> &'static str {
         match self {
             Self::Veth => "veth",

@@ -1,5 +1,5 @@
-//! Plans as values: steps, the facts they depend on, and the commands that an administrator would
-//! type.
+//! Plans as values: steps, the facts that they depend on, and the commands that an administrator
+//! would type.
 //!
 //! No code here reads or changes the host, so a plan can be printed, compared, recorded and rolled
 //! back.

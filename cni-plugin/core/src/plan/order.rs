@@ -1,4 +1,4 @@
-//! Order of the steps of several plugins.
+//! Order in which the steps of several plugins are applied.
 
 use super::step::Step;
 use super::thing::{Attr, Link, LinkAttr, LinkKind, LinkRef, Phase, Redirect, Shaping, Thing};
@@ -8,7 +8,8 @@ pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
     hold_first(shape_before_up(before_up(steps)))
 }
 
-/// Moves the guards of the container's sockets to the front, before a link exists to send through.
+/// Moves the guards against sockets of the container to the front, so that no link exists through
+/// which an unguarded socket could send.
 fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     let (mut first, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(
         |step| matches!(step, Step::Add(thing) if thing.state().phase() == Phase::Guard),
@@ -17,7 +18,8 @@ fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     first
 }
 
-/// Moves things that a new link must not be up for directly behind the link.
+/// Moves a step that needs a new link to be down (`State::before_up`) directly behind the step that
+/// creates the link.
 fn before_up(mut steps: Vec<Step>) -> Vec<Step> {
     for at in 0..steps.len() {
         let Step::Add(thing) = &steps[at] else {
@@ -36,10 +38,10 @@ fn before_up(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Moves the shaping of new links to the front, before they come up. To change the queue of a link
-/// that is up, the kernel waits for an RCU grace period each time (v6.12 `net/sched/sch_generic.c`,
+/// Moves the shaping of new links to the front, before the links are set up. If a link is up, each
+/// change of its qdisc waits for an RCU grace period (v6.12 `net/sched/sch_generic.c`,
 /// `dev_deactivate_many()`). An ifb and the redirect to it move with the shaping, so no packet
-/// bypasses it.
+/// bypasses the shaping.
 fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     // The bound ends the loop for two shapings that would each belong before the other's ifb. No
     // plan has such a pair.
@@ -74,9 +76,9 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Returns the index to which a shaping step at `at` belongs: after the step that creates the last
-/// of its links. `None` for other steps, for links that `steps` do not create, and if the step is
-/// in place.
+/// Returns the index to which the shaping step at index `at` must move: behind the step that
+/// creates the last of its links. `None` for other steps, for links that `steps` do not create, and
+/// if the step need not move.
 fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
     let Step::Add(Thing::Shaping(shaping)) = &steps[at] else {
         return None;
@@ -108,7 +110,7 @@ fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
         .then_some(place)
 }
 
-/// Returns the links that a step creates.
+/// Returns the links that a step creates; empty for a step that creates none.
 fn made_by(step: &Step) -> Vec<&LinkRef> {
     if let Step::Add(thing) = step {
         thing.state().makes()
@@ -143,15 +145,15 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     ifb.is_some() && (is_led_there || is_made || is_changed)
 }
 
-/// True if the step sets the largest packet size of a new link. Next to the link's other steps it
-/// costs no separate send.
+/// True if the step sets the largest packet size (GSO) of a link in `made`. Next to other steps for
+/// this link, it costs no separate send.
 fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
     step.attr()
         .is_some_and(|(at, to)| matches!(to, LinkAttr::GsoMaxSize(_)) && made.contains(at))
 }
 
-/// Splits a step that creates a link and sets it up: the link is created down, and the returned
-/// step sets it up.
+/// Splits a step that creates a link and sets it up. Afterwards `step` creates the link down, and
+/// the returned step sets the link up. `None` for any other step.
 fn come_up_later(step: &mut Step) -> Option<Step> {
     let Step::Add(Thing::Link(Link {
         up: up @ true, at, ..

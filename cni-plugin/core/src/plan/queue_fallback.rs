@@ -1,36 +1,38 @@
-//! Queues that can shape, and the choice of the best one that the kernel has.
+//! Qdiscs (queueing disciplines) that can shape, and the choice of the best one that the kernel
+//! has.
 
 use super::feature::Feature;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The queue that delays packets, the best first.
+/// Qdisc (queueing discipline) that limits the rate of a link. The order is from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Queue {
-    /// `fq` with departure times set by the program.
+    /// `fq`; braid's eBPF program sets the departure times of packets.
     #[serde(rename = "fq")]
     Fq,
-    /// `tbf` with `pfifo_fast` as its child; the program chooses the band.
+    /// `tbf` with `pfifo_fast` as its child; braid's eBPF program chooses the band.
     #[serde(rename = "tbf+pfifo_fast")]
     TbfPfifoFast,
-    /// `htb` with classes, one of them unlimited; the program chooses the class.
+    /// `htb` with classes, one of them unlimited; braid's eBPF program chooses the class.
     #[serde(rename = "htb")]
     Htb,
-    /// `tbf` with `fq_codel` as its child, which lets sparse flows pass others; no program.
+    /// `tbf` with `fq_codel` as its child, which lets sparse flows pass others; no eBPF program.
     #[serde(rename = "tbf+fq_codel")]
     TbfFqCodel,
-    /// `tbf` alone, as in the reference plugin.
+    /// `tbf` alone, as in the reference plugin; no eBPF program.
     #[serde(rename = "tbf")]
     Tbf,
 }
 
-/// Features on which the choice of the queue depends.
+/// Kernel features that decide which qdisc is chosen.
 pub const LADDER: &[Feature] = match ASKED {
     [ladder @ .., Feature::PacketGuard, Feature::XskBind] => ladder,
     _ => ASKED,
 };
 
-/// Features that shaping requests: [`LADDER`], and the guards of an interface without a host end.
+/// Kernel features that shaping requests: the features in [`LADDER`], and the features that guard
+/// an interface without a host end against packet and `AF_XDP` sockets.
 pub const ASKED: &[Feature] = &[
     Feature::Fq,
     Feature::Htb,
@@ -43,7 +45,7 @@ pub const ASKED: &[Feature] = &[
     Feature::XskBind,
 ];
 
-/// Features that each queue needs, the best queue first.
+/// Qdiscs with the kernel features that each one needs, from best to worst.
 const RUNGS: [(Queue, &[Feature]); 5] = [
     (
         Queue::Fq,
@@ -62,7 +64,7 @@ const RUNGS: [(Queue, &[Feature]); 5] = [
 ];
 
 impl Queue {
-    /// Returns the best queue on a kernel with these features; `None` if it can't shape.
+    /// Returns the best qdisc on a kernel with these features; `None` if the kernel can't shape.
     pub fn best(has: impl Fn(Feature) -> bool) -> Option<Self> {
         RUNGS
             .iter()
@@ -70,7 +72,7 @@ impl Queue {
             .map(|(queue, _)| *queue)
     }
 
-    /// Returns the features that better queues need and the kernel lacks.
+    /// Returns the features that better qdiscs than `self` need and the kernel lacks.
     pub fn lacking(self, has: impl Fn(Feature) -> bool) -> Vec<Feature> {
         let above = RUNGS.iter().filter(|(queue, _)| *queue < self);
         let mut lacking: Vec<Feature> = above
@@ -83,7 +85,7 @@ impl Queue {
         lacking
     }
 
-    /// Returns the kernel's name of the root queue.
+    /// Returns the kernel's name of the root qdisc.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Fq => "fq",
@@ -92,12 +94,12 @@ impl Queue {
         }
     }
 
-    /// True if braid's program decides when each packet leaves, or which one leaves first.
+    /// True if braid's eBPF program decides when each packet leaves, or which packet leaves first.
     pub fn has_program(self) -> bool {
         matches!(self, Self::Fq | Self::TbfPfifoFast | Self::Htb)
     }
 
-    /// True if packets that are not to be shaped can pass beside the others.
+    /// True if packets that are not to be shaped can pass the shaped packets in the qdisc.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Fq | Self::Htb)
     }

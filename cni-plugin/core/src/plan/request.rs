@@ -1,11 +1,11 @@
-//! Neighbouring steps that fit into one kernel request or one send.
+//! Adjacent steps of a plan that fit into one netlink request or one send.
 
 use super::step::Step;
 use super::thing::{LinkAttr, LinkRef, Redirect, Thing};
 
-/// Returns the number of leading steps that fit into one request: attributes of one link without
-/// separate inverses, in the order in which the kernel sets them. Each saved request saves a wait
-/// for the kernel's lock on all networks.
+/// Returns the number of leading steps that fit into one netlink request. They set attributes of
+/// the same link, have no inverse, and are in the order in which the kernel sets attributes. Each
+/// saved request saves a wait for the RTNL lock, which all network namespaces share.
 pub fn in_one_request(steps: &[Step]) -> usize {
     let continues = |pair: &&[Step]| match (settable(&pair[0]), settable(&pair[1])) {
         (Some((link, place)), Some((next_link, next_place))) => {
@@ -16,8 +16,8 @@ pub fn in_one_request(steps: &[Step]) -> usize {
     1 + steps.windows(2).take_while(continues).count()
 }
 
-/// Returns the transmit queue length to include in the request that creates a link, if the second
-/// step sets it.
+/// Returns the transmit queue length if the first step creates a link and the second step sets this
+/// length. The request that creates the link can include it.
 pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
     let [
         Step::Add(Thing::Link(link)),
@@ -33,8 +33,9 @@ pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
     (link.at == attr.at).then_some(len)
 }
 
-/// Returns the second step if it fits into one send with the first, a shaping. Both need hooks for
-/// filters, and the kernel waits for an RCU grace period when the first filter is added.
+/// Returns the redirect in the second step if it fits into one send with the shaping in the first
+/// step. Both attach filters, and the kernel waits for an RCU grace period when the first filter is
+/// added.
 pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
     match steps {
         [
@@ -54,8 +55,8 @@ fn settable(step: &Step) -> Option<(&LinkRef, u8)> {
 }
 
 /// Returns the position of an attribute in the order in which the kernel sets the attributes of a
-/// request, regardless of their order there (v6.12 net/core/rtnetlink.c, `do_setlink()`). `None`
-/// for an attribute that needs a separate request.
+/// request. The order in the request does not matter (v6.12 net/core/rtnetlink.c, `do_setlink()`).
+/// `None` for an attribute that needs a separate request.
 fn place(attr: &LinkAttr) -> Option<u8> {
     Some(match attr {
         LinkAttr::Mac(_) => 0,
@@ -64,7 +65,7 @@ fn place(attr: &LinkAttr) -> Option<u8> {
         LinkAttr::TxQueueLen(_) => 3,
         LinkAttr::GsoMaxSize(_) => 4,
         // `Alias` or `ArpNotify` together with `Up` would count as a change of a link that is up.
-        // The kernel then notifies all listeners, its own included: 27 us.
+        // The kernel then notifies all listeners, including its own, which takes 27 us.
         LinkAttr::Alias(_)
         | LinkAttr::ArpNotify(_)
         | LinkAttr::Announce(_)

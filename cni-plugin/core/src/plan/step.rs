@@ -1,10 +1,12 @@
-//! Steps of a plan: a verb and a thing.
+//! Steps of a plan. A step has a verb and a thing, which is an object or a setting of the kernel.
 //!
-//! `Add` belongs to one attachment, must be new and is rolled back with it. `Ensure` belongs to the
-//! node. It creates a missing thing, and no attachment rolls it back. A step that overwrites
-//! carries the old value, so that its inverse is pure.
+//! `Add` creates a thing for one attachment. The thing must be new, and is deleted when the
+//! attachment is rolled back. `Ensure` creates a missing thing for the node, and no attachment
+//! rolls it back. A step that overwrites a value holds the old value, so its inverse needs no
+//! facts.
 //!
-//! A record omits unset fields, because its size adds to the time of every ADD.
+//! The record of an attachment contains its steps. It omits unset fields, because its size adds to
+//! the time of every ADD.
 
 use super::facts::{Facts, Need};
 use super::thing::{Change, LinkAttr, LinkRef, Moved, Phase, Thing, Verb};
@@ -14,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-/// A change, or an event to wait for.
+/// A step of a plan: a change of the kernel's state, or an event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// Creates a thing of the attachment.
+    /// Creates a thing for the attachment.
     Add(Thing),
     /// Creates a thing that the node shares, if missing.
     Ensure(Thing),
@@ -25,41 +27,41 @@ pub enum Step {
     Del(Thing),
     /// Overwrites an attribute of a link that outlives the attachment.
     Set {
-        /// The link.
+        /// The link with the attribute.
         at: LinkRef,
         /// The new value.
         to: LinkAttr,
-        /// The value to restore.
+        /// The old value, which the inverse restores.
         from: LinkAttr,
     },
-    /// Waits for an event.
+    /// Waits for an event of a link.
     Wait(Event),
-    /// Deletes everything of a kind that the kernel lists for an owner: network, container id and
+    /// Deletes all kernel objects of this kind that belong to this owner: network, container id and
     /// interface.
     Forget(OwnedKind, String),
     /// Deletes something that a reference plugin created.
     Legacy(Legacy),
 }
 
-/// An event of a link.
+/// An event of a link that a step waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// A link with a carrier is operationally up.
+    /// The link is operationally up, which requires a carrier.
     Up(LinkRef),
-    /// No address of the link is tentative (IPv6 duplicate address detection).
+    /// No address of the link is tentative any more (IPv6 duplicate address detection).
     Dad(LinkRef),
 }
 
-/// A kind of thing with an owner in the kernel.
+/// A kind of kernel object that is stored with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnedKind {
     /// Masqueraded sources.
     Masquerades,
     /// Host ports.
     HostPorts,
-    /// Forwarding for containers.
+    /// Forwarding rules for containers.
     Firewall,
-    /// Guards of `AF_XDP` sockets.
+    /// Guards against `AF_XDP` sockets.
     XskGuards,
 }
 
@@ -75,7 +77,7 @@ impl OwnedKind {
 /// A part of an attachment that a reference plugin created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Legacy {
-    /// Masquerading of the attachment.
+    /// Masquerading rules of the attachment.
     Masquerade {
         /// The network's name.
         network: String,
@@ -84,7 +86,7 @@ pub enum Legacy {
         /// `CNI_IFNAME`.
         ifname: IfName,
     },
-    /// The hardware address check of the attachment.
+    /// The check of the container's source hardware address on a bridge port.
     MacCheck {
         /// `CNI_CONTAINERID`.
         container_id: String,
@@ -98,38 +100,39 @@ pub enum Legacy {
         /// `CNI_CONTAINERID`.
         container_id: String,
     },
-    /// Forwarding for these addresses.
+    /// Forwarding rules for the container's addresses.
     Firewall {
         /// Addresses of the container.
         addrs: Vec<IpAddr>,
-        /// The firewalld zone that may contain them.
+        /// The firewalld zone that may contain the addresses as sources.
         zone: String,
     },
     /// Policy routing rules for an attachment.
     Rules {
-        /// The link with the addresses, or the input link of the rules.
+        /// The link that has the addresses, or that is the input link of the rules.
         at: LinkRef,
-        /// Known addresses.
+        /// Addresses that are known without the link.
         addrs: Vec<IpAddr>,
-        /// The table of the rules; `None` for any.
+        /// Routing table of the rules; `None` for any table.
         table: Option<u32>,
     },
-    /// Attributes of a remaining link, restored from the values in a file, and the file itself.
+    /// Attributes that the plugin `tuning` changed on a link that remains. The step restores the
+    /// values in a file, then deletes the file.
     Tuning {
-        /// The link.
+        /// The link to restore.
         at: LinkRef,
-        /// The file.
+        /// Path of the file with the old values.
         file: String,
     },
 }
 
 impl Step {
-    /// Returns a step that creates a thing of the attachment.
+    /// Returns a step that creates a thing for the attachment.
     pub fn add(thing: impl Into<Thing>) -> Self {
         Self::Add(thing.into())
     }
 
-    /// Returns a step that creates a thing of the node if missing.
+    /// Returns a step that creates a thing for the node, if missing.
     pub fn ensure(thing: impl Into<Thing>) -> Self {
         Self::Ensure(thing.into())
     }
@@ -155,7 +158,8 @@ impl Step {
         }
     }
 
-    /// Returns the phase of the undo in which the step deletes.
+    /// Returns the phase of an undo in which the step runs; [`Phase::Any`] if the step deletes no
+    /// thing.
     pub fn deletion_phase(&self) -> Phase {
         match self {
             Self::Del(thing) => thing.state().phase(),
@@ -166,8 +170,8 @@ impl Step {
         }
     }
 
-    /// True if the reference plugins do the same in the same way, so that CHECK can judge it
-    /// without a record.
+    /// True if the reference plugins make the same change in the same way. CHECK can then verify
+    /// the step for an attachment without a record.
     pub fn is_as_reference(&self) -> bool {
         match self {
             Self::Add(thing) => thing.state().is_as_reference(Change::Add),
@@ -200,7 +204,7 @@ impl Step {
         }
     }
 
-    /// Checks by the facts alone that the step's effect is present; the error names the difference.
+    /// Checks in `facts` that the step's effect is present; the error names the difference.
     pub fn holds(&self, facts: &Facts) -> Result<(), String> {
         match self {
             Self::Add(thing) | Self::Ensure(thing) => thing.state().holds(facts),
@@ -215,7 +219,7 @@ impl Step {
         }
     }
 
-    /// Returns the moved link of the step.
+    /// Returns the link that the step moves between host and container; `None` for other steps.
     pub fn as_moved_mut(&mut self) -> Option<&mut Moved> {
         if let Self::Add(Thing::Moved(moved)) | Self::Del(Thing::Moved(moved)) = self {
             Some(moved)
@@ -224,8 +228,8 @@ impl Step {
         }
     }
 
-    /// Updates `facts` with the step's effect, as far as a later plugin of the same plan may need
-    /// it.
+    /// Updates `facts` with the expected effect of the step, as far as a later plugin of the same
+    /// plan may need that effect.
     pub fn predict(&self, facts: &mut Facts) {
         match self {
             Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
@@ -237,8 +241,8 @@ impl Step {
 }
 
 impl Facts {
-    /// Predicts the facts after `steps` are applied, as far as a later plugin of the same plan may
-    /// need them.
+    /// Returns the facts that are expected after `steps`, as far as a later plugin of the same plan
+    /// may need them.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {
@@ -248,9 +252,9 @@ impl Facts {
     }
 }
 
-/// Writes the command that an administrator would type, after its namespace. The container's
-/// namespace is written `pod`. The same text is the dry run, the golden file and the error's
-/// subject.
+/// Writes the namespace of the step and the command that an administrator would type there. The
+/// container's namespace is written `pod`. A dry run, golden files and error messages all contain
+/// this text.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<5}", self.ns().to_string())?;
@@ -324,7 +328,7 @@ fn print_legacy(legacy: &Legacy, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Prints the whole plan, one line per step.
+/// Returns the text of the plan. Each step begins on a new line.
 pub fn render(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {

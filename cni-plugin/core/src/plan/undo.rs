@@ -5,7 +5,8 @@ use super::thing::{Link, LinkRef, Phase, Thing};
 use crate::name::Ns;
 
 impl Step {
-    /// Returns the step that rolls this one back; `None` if nothing of the attachment would remain.
+    /// Returns the step that rolls this one back; `None` if the step leaves nothing that belongs to
+    /// the attachment.
     pub fn inverse(&self) -> Option<Step> {
         match self {
             Self::Add(thing) if thing.state().is_setting() => None,
@@ -21,8 +22,8 @@ impl Step {
         }
     }
 
-    /// True if both roll back the same thing: a link by namespace and name, a pair by either end,
-    /// limits by a common link.
+    /// True if both steps roll back the same thing: a link with the same namespace and name, the
+    /// same pair by either end, or rate limits with a common link.
     pub fn is_same_undo(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Del(one), Self::Del(other)) => one.is_same(other),
@@ -30,8 +31,9 @@ impl Step {
         }
     }
 
-    /// True if this step must not run after `failed` failed. A link must leave the container with
-    /// its original attributes, because later attempts no longer find it there.
+    /// True if this step must be skipped because the step `failed` has failed. A link must not
+    /// leave the container before its original attributes are restored, because a later attempt
+    /// would no longer find it there.
     pub fn waits_for(&self, failed: &Self) -> bool {
         match (self, failed) {
             (Self::Del(thing), Self::Set { at, .. }) => thing.state().releases() == Some(at),
@@ -39,9 +41,10 @@ impl Step {
         }
     }
 
-    /// Returns the step without the parts that are deleted with `deleted` links or leave with
-    /// `left` ones; `None` if nothing remains. A link that leaves keeps its attributes, so they are
-    /// restored before.
+    /// Returns the step without the parts that need no rollback: they are deleted with a link in
+    /// `deleted`, or leave the container with a link in `left`. `None` if no part remains. A step
+    /// that restores an attribute of a link in `left` is kept, because a link that leaves keeps its
+    /// attributes.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
@@ -66,8 +69,8 @@ impl Step {
     }
 }
 
-/// Returns the steps that roll `steps` back, newest first. Things that are deleted with a link get
-/// no step.
+/// Returns the steps that roll `steps` back, newest first. A thing that is deleted with its link
+/// gets no step.
 pub fn undo(steps: &[Step]) -> Vec<Step> {
     let (mut deleted, mut left) = (Vec::new(), Vec::new());
     for step in steps {
@@ -86,8 +89,9 @@ pub fn undo(steps: &[Step]) -> Vec<Step> {
     )
 }
 
-/// Sorts deletions by [`Phase`], and otherwise keeps the order. Links of a namespace are deleted
-/// together, because each request to delete links takes several RCU grace periods.
+/// Sorts deletions by [`Phase`], and otherwise keeps the order. Links of one namespace become
+/// neighbours and share a request, because each request to delete links takes several RCU grace
+/// periods.
 pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| {
         let phase = step.deletion_phase();
@@ -98,10 +102,10 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Deletes pairs by their ends in the container if links of the container are deleted too, and no
-/// unpaired link of the host. A request covers one namespace, but also deletes the other end of a
-/// pair, so a single request deletes all links. An unpaired host link requires two requests in any
-/// case.
+/// Deletes pairs by their ends in the container, if a single request can then delete all links. A
+/// request covers one namespace, but also deletes the other end of each pair. So other links of the
+/// container must be deleted too, and no unpaired link of the host, which would require a second
+/// request in any case.
 fn by_ends_in_pod(steps: &mut [Step]) {
     let links = || {
         steps.iter().filter_map(|step| {

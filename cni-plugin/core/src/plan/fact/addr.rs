@@ -11,6 +11,6 @@ pub struct AddrFact {
     pub tentative: bool,
     /// Duplicate address detection found another owner.
     pub dad_failed: bool,
-    /// Scope as the kernel numbers it.
+    /// Kernel number of the scope: 0 universe, 253 link, 254 host.
     pub scope: u8,
 }

@@ -2,13 +2,13 @@
 
 use super::link_ref::LinkRef;
 
-/// A link that accepts router advertisements while the host does not forward IPv6 (`accept_ra` is
-/// 1).
+/// A link that accepts router advertisements, but only as long as the host does not forward IPv6
+/// (`accept_ra` is 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised {
-    /// The link.
+    /// The link that accepts router advertisements.
     pub at: LinkRef,
-    /// Kind of the link, `""` for hardware.
+    /// Kind of the link as in `ip link`; empty for hardware.
     pub kind: String,
     /// True if the link is a port of another link.
     pub is_port: bool,

@@ -1,29 +1,30 @@
-//! Keys that identify a device of the host, and the device found.
+//! Keys that identify a device of the host, and the device that was found.
 
 use crate::name::{IfName, LinkName, Mac};
 
-/// Keys that identify a host link. The first one set counts, but `id` overrides `pci`.
+/// Configuration keys that identify a host link. The first key that is set counts, but `id`
+/// overrides `pci`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Device {
-    /// Name or alternative name.
+    /// Name or alternative name of the link.
     pub name: Option<LinkName>,
-    /// Hardware address.
+    /// Hardware address of the link.
     pub mac: Option<Mac>,
-    /// Folder below `/sys/devices`.
+    /// Path of the device's folder in `/sys/devices`.
     pub path: Option<String>,
-    /// Address of a PCI device.
+    /// PCI address of the device.
     pub pci: Option<String>,
-    /// Address of a PCI device, instead of `pci`, or the name of a device of the auxiliary bus.
+    /// PCI address of the device, in place of `pci`, or the device's name on the auxiliary bus.
     pub id: Option<String>,
 }
 
-/// A [`Device`] as found on the host.
+/// Outcome of the search for a [`Device`] on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceFact {
-    /// A link.
+    /// The device has this link.
     Link(IfName),
-    /// No link: a program drives the device with this driver.
+    /// The device has no link: this driver passes it to a program in user space.
     Userspace(String),
-    /// No device, and the reason.
+    /// No device was found, for this reason.
     Missing(String),
 }

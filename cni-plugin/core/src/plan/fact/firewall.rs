@@ -1,52 +1,53 @@
-//! Forwarding for a container, allowed in the firewalls of the host.
+//! Forwarding of a container's packets through the firewalls of the host.
 
 use crate::name::IfName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Packet mark bit of an accepted packet of a container.
+/// Bit of the packet mark that braid sets on the packets of containers that it accepts.
 pub const MARK: u32 = 0x1000;
 
-/// Forwarding for a container: packets that the host accepts, and packets that it drops.
+/// Forwarding for a container: the packets that the host accepts, and the packets that it drops.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Firewall {
     /// Addresses of the container. Packets from them are accepted, and so are replies and
     /// redirected connections to them.
     pub addrs: Vec<IpAddr>,
-    /// Isolation, which drops packets first.
+    /// Isolation of the container's bridge; its drops come before all accept rules. `None` means no
+    /// isolation.
     pub isolation: Option<Isolation>,
-    /// The host's other firewall, which must accept the packets too.
+    /// The host's other firewall, which must accept the container's packets too.
     pub gate: Gate,
-    /// Legacy iptables tables, which may drop as well.
+    /// Legacy iptables tables of the host, which may also drop the container's packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legacy: Vec<LegacyTable>,
-    /// Network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
 }
 
-/// The host's other firewall, which drops forwarded packets.
+/// The firewall of another program on the host, which may drop forwarded packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
-    /// Chains of nf_tables, including the iptables ones.
+    /// Chains in nf_tables, including chains of iptables.
     Chains {
-        /// The iptables chain of the administrator, which decides first.
+        /// The administrator's iptables chain, which decides before braid's rule.
         admin: String,
     },
-    /// firewalld.
+    /// The daemon firewalld.
     Firewalld {
-        /// The zone of packets from the addresses.
+        /// The firewalld zone that gets the container's addresses as sources.
         zone: String,
     },
 }
 
-/// Drops packets between isolated bridges.
+/// Isolation of a bridge: packets between it and other isolated bridges are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Isolation {
-    /// The bridge.
+    /// The isolated bridge.
     pub bridge: IfName,
-    /// True to drop also packets between ports of the bridge.
+    /// True to drop packets between ports of the bridge too.
     pub within: bool,
 }
 
@@ -55,12 +56,12 @@ pub struct Isolation {
 pub struct LegacyTable {
     /// True for IPv4, false for IPv6.
     pub is_ipv4: bool,
-    /// Name, for example `filter`.
+    /// Name of the table, for example `filter`.
     pub name: String,
 }
 
 impl LegacyTable {
-    /// Returns the program that changes the table.
+    /// Returns the name of the program that changes the table.
     pub fn program(&self) -> &'static str {
         if self.is_ipv4 {
             "iptables-legacy"
@@ -69,8 +70,9 @@ impl LegacyTable {
         }
     }
 
-    /// Returns the command that inserts a rule at position `place` of FORWARD that accepts packets
-    /// with braid's mark. It waits 5 s for the tables' lock.
+    /// Returns the command that inserts a rule at position `place` of the FORWARD chain. The rule
+    /// accepts packets with braid's mark, [`MARK`]. The command waits up to 5 s for the lock of
+    /// iptables.
     pub fn insert(&self, place: usize) -> String {
         let (program, table) = (self.program(), &self.name);
         format!(

@@ -1,23 +1,23 @@
-//! Host ports: endpoints, and their owners as the kernel reports them.
+//! Host ports: host endpoints, and their targets and owners as the kernel reports them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// A protocol with ports.
+/// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// RFC 9293.
+    /// TCP (RFC 9293).
     Tcp,
-    /// RFC 768.
+    /// UDP (RFC 768).
     Udp,
-    /// RFC 9260.
+    /// SCTP (RFC 9260).
     Sctp,
 }
 
 impl Protocol {
-    /// Parses the name in a configuration, in any case.
+    /// Parses `tcp`, `udp` or `sctp` in any case; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_named = |name: &str| text.eq_ignore_ascii_case(name);
         [Self::Tcp, Self::Udp, Self::Sctp]
@@ -25,7 +25,7 @@ impl Protocol {
             .find(|protocol| is_named(protocol.name()))
     }
 
-    /// Returns the name in `nft`.
+    /// Returns the protocol's name in `nft`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -44,14 +44,15 @@ impl Protocol {
     }
 }
 
-/// An address, protocol and port of the host that clients connect to.
+/// A host address, protocol and port that clients connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostEndpoint {
-    /// Address of the host; unspecified for all its addresses of this family.
+    /// Host address. The unspecified address (`0.0.0.0` or `::`) means all host addresses of its
+    /// family.
     pub addr: IpAddr,
-    /// The protocol.
+    /// Protocol of the port.
     pub protocol: Protocol,
-    /// The port.
+    /// Port number on the host.
     pub port: u16,
     /// True if only clients that meet conditions are redirected. Another container may have the
     /// same endpoint without conditions, for all other clients.
@@ -65,8 +66,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl HostEndpoint {
-    /// True if the endpoint includes `[::1]` and eBPF can redirect its sockets. eBPF does not see
-    /// SCTP sockets, and no program tests conditions.
+    /// True if the endpoint includes `[::1]` and eBPF can redirect connections to it. eBPF sees no
+    /// SCTP sockets, and its programs test no conditions.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
         matches!(self.addr, IpAddr::V6(addr) if of_host(addr))
@@ -89,46 +90,48 @@ impl fmt::Display for HostEndpoint {
 /// A host port as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPortFact {
-    /// The address and port that it redirects to.
+    /// Container address and port that clients are redirected to.
     pub to: Option<SocketAddr>,
-    /// Network, container id and interface, as stored with elements.
+    /// Owner stored with the port: network, container id and interface.
     pub owner: String,
-    /// The container of the owner.
+    /// Container that uses the port, found by `owner`.
     pub holder: Holder,
 }
 
-/// The container of an owner, as far as known.
+/// Container that uses an object, found by the owner stored with the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// No container: it has no record, or its namespace is gone.
+    /// No container: no record has this owner, the container's namespace is gone, or its DEL has
+    /// begun.
     Nobody,
-    /// The container of this id.
+    /// The running container with this id.
     Container(String),
-    /// An unknown container.
+    /// Unknown, because a record could not be read.
     Somebody,
 }
 
-/// Number of a node's ports that eBPF redirects.
+/// Numbers of host ports on a node that eBPF redirects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EbpfCounts {
-    /// Ports redirected for received packets.
+    /// Number of ports redirected for received packets.
     pub ports: usize,
-    /// Ports redirected from `[::1]`.
+    /// Number of ports redirected for connections to `[::1]`.
     pub at_loopback: usize,
 }
 
 impl HostPortFact {
-    /// True if it belongs to this owner.
+    /// True if the host port belongs to `owner`.
     pub fn is_of(&self, owner: &str) -> bool {
         self.owner == owner
     }
 
-    /// True if it belongs to another attachment of the container.
+    /// True if the host port belongs to another attachment of the same container.
     pub fn is_siblings(&self, container_id: &str, owner: &str) -> bool {
         !self.is_of(owner) && matches!(&self.holder, Holder::Container(id) if id == container_id)
     }
 
-    /// Returns the reason why this owner can't have the port: another container holds it.
+    /// Returns an error text if `owner` can't have the port because another container uses it; else
+    /// `None`.
     pub fn refusal(&self, at: &HostEndpoint, container_id: &str, owner: &str) -> Option<String> {
         let is_free = self.holder == Holder::Nobody
             || self.is_of(owner)

@@ -4,7 +4,7 @@ use crate::name::Mac;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// MTUs that a veth, a netkit, a bridge and the children of a link can have, in bytes
+/// Possible MTUs in bytes of a veth, a netkit, a bridge, or a child link such as a VLAN
 /// (`ETH_MIN_MTU` and `ETH_MAX_MTU`).
 pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 
@@ -17,28 +17,29 @@ pub const ETHERNET_MTUS: RangeInclusive<u32> = 68..=65_535;
 pub struct LinkFact {
     /// Interface index.
     pub index: u32,
-    /// Kind, `""` for hardware.
+    /// Kind of the link as in `ip link`; empty for hardware.
     pub kind: String,
     /// Mode of a macvlan, ipvlan or netkit; for kind tun, `tap` for frames or `tun` for packets.
     pub mode: Option<&'static str>,
-    /// Settings of other kinds that CHECK compares, as pairs of words of `ip link`.
+    /// Further settings that CHECK compares, as pairs of word and value of `ip link`. Only a VLAN
+    /// and a VXLAN have them.
     pub settings: Vec<(&'static str, String)>,
     /// Hardware address; `None` if all its bytes are 0, as for `lo` and a bridge without ports.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Range of possible MTUs.
+    /// Range of MTUs that the link accepts, in bytes.
     pub mtus: RangeInclusive<u32>,
-    /// True if IPv6 is enabled; `None` if the kernel reports no IPv6 state, as for a link with a
-    /// too small MTU.
+    /// True if IPv6 is enabled; `None` if the kernel reports no IPv6 state, for example because the
+    /// MTU is too small.
     pub has_ipv6: Option<bool>,
     /// Administratively up.
     pub up: bool,
     /// Operationally up.
     pub oper_up: bool,
-    /// Operationally up, or the kernel has not yet processed a change of its carrier
-    /// (`IFF_RUNNING`). That is the case for a bridge without a set address that came up before its
-    /// first port.
+    /// Operationally up, or the kernel has not yet processed a change of the carrier
+    /// (`IFF_RUNNING`). The latter is true for a bridge that came up before its first port and has
+    /// no configured address.
     pub running: bool,
     /// Has a carrier (`IFF_LOWER_UP`).
     pub carrier: bool,
@@ -50,38 +51,39 @@ pub struct LinkFact {
     pub tx_queue_len: u32,
     /// Largest packet in bytes that the stack passes to the link (GSO).
     pub gso_max_size: u32,
-    /// Index of the bridge or VRF that contains the link.
+    /// Interface index of the bridge or VRF that contains the link.
     pub master: Option<u32>,
-    /// Index of the parent or peer.
+    /// Interface index of the parent link, or of the other end of a pair.
     pub parent: Option<u32>,
-    /// The id by which the link's namespace knows the namespace of the parent or peer, if that is a
-    /// different one.
+    /// Namespace of the parent or peer, as an id in the link's namespace (`IFLA_LINK_NETNSID`).
+    /// `None` if both links are in one namespace.
     pub parent_netns: Option<i32>,
     /// Bridge: filters by VLAN.
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides if a port forwards.
     pub stp: bool,
-    /// Bridge: the hardware address in its identifier. `None` before its first port and after its
-    /// last one, unless the bridge was created with an address. The next port then changes the
-    /// bridge's address (v6.12 `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
+    /// Bridge: the hardware address in its identifier. `None` for a bridge without ports, unless it
+    /// was created with an address. The next port then changes the bridge's address (v6.12
+    /// `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
     pub bridge_id: Option<Mac>,
     /// Bridge: default VLAN of a new port; 0 for none.
     pub default_pvid: u16,
     /// Bridge port: frames may leave through the port they arrived on.
     pub hairpin: bool,
-    /// Bridge port: no frames between isolated ports.
+    /// Bridge port: no frames pass between this port and other isolated ports.
     pub isolated: bool,
-    /// VRF: its table.
+    /// VRF: its routing table.
     pub vrf_table: Option<u32>,
-    /// Alias: text that names the owner.
+    /// Alias of the link (`ip link set alias`). On links that braid created, it names the owner.
     pub alias: String,
     /// Alternative names (Linux 5.5).
     pub alt_names: Vec<String>,
-    /// Hardware of the link.
+    /// Identity of the hardware; empty for a virtual link.
     pub hardware: Hardware,
 }
 
-/// Hardware of a link, unchanged by a move between namespaces; empty for a virtual link.
+/// Identity of a link's hardware, which stays the same if the link is moved between namespaces.
+/// Empty for a virtual link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Name of the device on its bus, for example `0000:01:00.0` (`IFLA_PARENT_DEV_NAME`, Linux
@@ -94,19 +96,20 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// True if no hardware is known.
+    /// True if the hardware is unknown, as for a virtual link.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl LinkFact {
-    /// True if the link is an end of a pair. The other end may be in another namespace.
+    /// True if the link is one end of a veth or netkit pair. The other end may be in another
+    /// namespace.
     pub fn is_end(&self) -> bool {
         matches!(self.kind.as_str(), "veth" | "netkit")
     }
 
-    /// Returns the facts of a link that does not exist yet.
+    /// Returns the expected properties of a link that does not exist yet.
     pub fn planned(kind: &str, mac: Option<Mac>, mtu: u32, up: bool) -> Self {
         Self {
             index: 0,

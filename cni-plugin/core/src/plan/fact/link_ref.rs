@@ -1,10 +1,11 @@
-//! Place of a link.
+//! Reference to a link by namespace and name.
 
 use crate::name::{IfName, Ns};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A link by namespace and name; its index is looked up while applying.
+/// Reference to a link by namespace and name. The interface index is looked up when a plan is
+/// applied.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkRef {
     /// Namespace of the link.
@@ -14,12 +15,12 @@ pub struct LinkRef {
 }
 
 impl LinkRef {
-    /// Returns a link of the host.
+    /// Returns a reference to a link of the host.
     pub fn host(name: IfName) -> Self {
         Self { ns: Ns::Host, name }
     }
 
-    /// Returns a link of the container.
+    /// Returns a reference to a link of the container.
     pub fn pod(name: IfName) -> Self {
         Self { ns: Ns::Pod, name }
     }

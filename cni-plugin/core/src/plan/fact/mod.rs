@@ -1,4 +1,5 @@
-//! Values that facts hold, and that things are made of. They know neither.
+//! Types that both [`super::facts`] (the state of the host) and [`super::thing`] (the objects that
+//! plans create) use. They depend on neither module.
 
 pub mod addr;
 pub mod advertised;

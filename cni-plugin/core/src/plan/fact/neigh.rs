@@ -1,16 +1,16 @@
-//! A permanent neighbour.
+//! A permanent entry of the neighbour table.
 
 use super::link_ref::LinkRef;
 use crate::name::Mac;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// A neighbour's hardware address as a permanent entry (`nud permanent`).
+/// A permanent entry of the neighbour table (`nud permanent`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neigh {
-    /// The link that reaches it.
+    /// The link through which the neighbour is reached.
     pub at: LinkRef,
-    /// Address of the neighbour.
+    /// IP address of the neighbour.
     pub addr: IpAddr,
     /// Hardware address of the neighbour.
     pub mac: Mac,

@@ -1,22 +1,22 @@
-//! A limit of packet sockets as the kernel reports it.
+//! Rate limit of packet sockets (`AF_PACKET`), as the kernel reports it.
 
 use serde::{Deserialize, Serialize};
 
-/// Rate and burst of packet sockets.
+/// Rate and burst that packet sockets (`AF_PACKET`) may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketLimit {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: u64,
-    /// Bytes of a burst, in addition to the bytes of one second (v6.12
+    /// Burst in bytes. The kernel allows it in addition to the bytes of one second (v6.12
     /// `net/netfilter/nft_limit.c`).
     pub burst: u32,
 }
 
-/// A [`PacketGuard`] as the kernel reports it.
+/// The rate limit of packet sockets on a link, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketGuardFact {
-    /// The limit.
+    /// Rate and burst of the limit.
     pub limit: PacketLimit,
-    /// Number of dropped packets.
+    /// Number of packets that the limit has dropped.
     pub dropped: u64,
 }

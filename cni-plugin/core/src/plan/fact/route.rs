@@ -9,19 +9,19 @@ use std::ops::Not;
 /// A route through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The link.
+    /// Outgoing link.
     pub at: LinkRef,
-    /// Destination, host bits cleared.
+    /// Destination; host bits are cleared.
     pub dst: IpNet,
     /// Next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// Source address to prefer.
+    /// Preferred source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<IpAddr>,
-    /// Table; 254 is main.
+    /// Routing table; 254 is main.
     pub table: u32,
-    /// Scope as the kernel numbers it: 0 universe, 253 link, 254 host; IPv6 has only universe.
+    /// Kernel number of the scope: 0 universe, 253 link, 254 host. IPv6 has only universe.
     pub scope: u8,
     /// Metric; unset means the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,8 @@ pub struct Route {
     /// Maximal segment size to advertise in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
-    /// Treats the next hop as on the link, regardless of its address (`onlink`).
+    /// True to treat the next hop as directly reachable on the link, regardless of its address
+    /// (`onlink`).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub onlink: bool,
 }
@@ -44,13 +45,13 @@ pub struct RouteFact {
     pub dst: IpNet,
     /// Next hop.
     pub gw: Option<IpAddr>,
-    /// Source address to prefer.
+    /// Preferred source address.
     pub src: Option<IpAddr>,
-    /// Index of the link.
+    /// Interface index of the outgoing link.
     pub link: Option<u32>,
-    /// Table.
+    /// Routing table.
     pub table: u32,
-    /// Scope as the kernel numbers it.
+    /// Kernel number of the scope: 0 universe, 253 link, 254 host.
     pub scope: u8,
     /// True if the route comes from a router advertisement.
     pub from_router: bool,
@@ -58,16 +59,17 @@ pub struct RouteFact {
     pub priority: Option<u32>,
     /// MTU along the path in bytes.
     pub mtu: Option<u32>,
-    /// Maximal segment size in bytes.
+    /// Maximal segment size to advertise in bytes.
     pub advmss: Option<u32>,
-    /// True if the next hop is treated as on the link.
+    /// True if the kernel treats the next hop as directly reachable on the link (`onlink`).
     pub onlink: bool,
-    /// Body of the request that adds the same route again; only for routes of the container.
+    /// Body of the netlink request that adds the same route again. Empty for routes of the host,
+    /// and for an IPv4 route with next hops through several links.
     pub request: Vec<u8>,
 }
 
 impl Route {
-    /// Converts a reported route at the link `at`.
+    /// Converts a route that the kernel reported into a [`Route`] through the link `at`.
     pub fn of_fact(at: &LinkRef, fact: &RouteFact) -> Self {
         let RouteFact {
             dst,
@@ -95,7 +97,8 @@ impl Route {
         }
     }
 
-    /// True if `fact` is this route through the link of this index.
+    /// True if `fact` is this route, through the link with the interface index `index`. Next hop,
+    /// metric, MTU and segment size match any value if they are unset in `self`.
     pub(in crate::plan) fn is(&self, fact: &RouteFact, index: u32) -> bool {
         fact.table == self.table && self.is_but_for_table(fact, index)
     }

@@ -4,32 +4,34 @@ use crate::name::{IfName, Ns};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Routes packets from or to a net by a table.
+/// A policy routing rule, which selects the routing table for packets from or to a subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Namespace of the rule.
     pub ns: Ns,
-    /// Packets that the rule matches.
+    /// Packets that the rule matches, by source or destination.
     pub of: Packets,
-    /// The table.
+    /// Routing table for the matched packets.
     pub table: u32,
     /// Input link; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iif: Option<IfName>,
-    /// Ignores routes of the table with a prefix of at most this length (`suppress_prefixlength`).
+    /// Ignores those routes of the table that have a prefix of at most this length
+    /// (`suppress_prefixlength`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
-    /// Priority. `None` means the kernel's choice: before the first rule after the local table's.
+    /// Priority of the rule. `None` means the kernel's choice: before the first rule that follows
+    /// the local table's rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
 }
 
-/// Packets selected by an address.
+/// Packets selected by source or destination address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Packets {
-    /// The source is in this net.
+    /// Packets with a source address in this subnet.
     From(IpNet),
-    /// The destination is in this net.
+    /// Packets with a destination address in this subnet.
     To(IpNet),
 }

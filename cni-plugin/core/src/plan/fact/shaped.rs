@@ -1,47 +1,47 @@
-//! Shaping of a link as the kernel reports it.
+//! Shaping (rate limits) of a link, as the kernel reports it.
 
 use crate::name::Hook;
 use serde::Serialize;
 use std::fmt;
 
-/// Shaping of a link as the kernel reports it.
+/// Shaping (rate limits) of a link, as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapedFact {
-    /// Kind of the root queue.
+    /// Kind of the root qdisc, for example `fq`.
     pub queue: String,
-    /// True if the root queue was chosen by an administrator or a program: it is not the kernel's
+    /// True if the root qdisc was chosen by an administrator or a program: it is not the kernel's
     /// default.
     pub is_chosen: bool,
-    /// True if an `ingress` queue occupies the handle of `clsact`. An egress filter would then see
+    /// True if an `ingress` qdisc occupies the handle of `clsact`. An egress filter would then see
     /// received packets.
     pub has_ingress: bool,
-    /// Rate of the root queue itself, in bits per second; `None` if a program limits the rate.
+    /// Rate of the root qdisc in bits per second; `None` if an eBPF program limits the rate.
     pub bps: Option<u64>,
-    /// Traffic through the root queue.
+    /// Traffic through the root qdisc.
     pub passed: Traffic,
-    /// braid's programs on the link.
+    /// braid's eBPF programs on the link.
     pub programs: Vec<ProgramFact>,
-    /// Index of the link that received packets are redirected to.
+    /// Interface index of the link that received packets are redirected to.
     pub redirected_to: Option<u32>,
 }
 
-/// A program that shapes or guards.
+/// One of braid's eBPF programs on a link, with its limit and its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramFact {
-    /// Hook of the program.
+    /// Direction of the packets that the program processes.
     pub hook: Hook,
-    /// Limit of the program.
+    /// Rate limit that the program enforces.
     pub limit: Limit,
     /// Traffic through the program.
     pub passed: Traffic,
 }
 
-/// The limit configured for a program.
+/// Rate limit that an eBPF program enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// Bits per second.
+    /// Rate in bits per second.
     pub bps: u64,
-    /// Burst, as its time at the rate, in nanoseconds.
+    /// Burst, as the time in nanoseconds that it takes at the rate.
     pub burst_ns: u64,
 }
 
@@ -66,6 +66,7 @@ pub struct Traffic {
     pub marked: u64,
     /// Passed packets that bypassed the queue.
     pub bypassed: u64,
-    /// Packets dropped by the guards, and sockets refused by them.
+    /// Packets of packet sockets that were dropped and `AF_XDP` sockets that were refused, because
+    /// both bypass the queue.
     pub guarded: u64,
 }

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A VLAN and its flags on a port.
+/// A VLAN on a bridge port, with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vlan {
     /// VLAN ID, 1 to 4094.
     pub id: u16,
-    /// True if untagged received frames belong to it.
+    /// True if untagged received frames belong to this VLAN.
     pub pvid: bool,
-    /// True if its frames leave untagged.
+    /// True if frames of this VLAN leave untagged.
     pub untagged: bool,
 }

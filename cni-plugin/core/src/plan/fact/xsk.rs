@@ -1,14 +1,15 @@
-//! Guarded `AF_XDP` sockets as the kernel reports them.
+//! Guards against `AF_XDP` sockets, as the kernel reports them.
 
-/// An attachment with guarded sockets, as the kernel reports it.
+/// A guard against `AF_XDP` sockets of an attachment, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XskBinding {
-    /// Cookie of the network namespace.
+    /// Cookie of the container's network namespace.
     pub netns: u64,
-    /// Index of the only link refused to them; 0 refuses all links of the namespace.
+    /// Interface index of the only link to which `AF_XDP` sockets can't be bound; 0 means all links
+    /// of the namespace.
     pub link: u32,
-    /// Network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
-    /// Number of refused sockets.
+    /// Number of sockets that the guard has refused.
     pub refused: u64,
 }

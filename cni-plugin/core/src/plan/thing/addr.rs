@@ -16,20 +16,21 @@ use std::ops::Not;
 /// An address on a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addr {
-    /// The link.
+    /// The link that has the address.
     pub at: LinkRef,
-    /// Address with its prefix; host bits are the address.
+    /// Address with its prefix length.
     pub net: IpNet,
-    /// The kernel adds no route for the prefix (`noprefixroute`).
+    /// True if the kernel adds no route for the prefix (`noprefixroute`).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub no_prefix_route: bool,
-    /// No duplicate address detection (`nodad`, IPv6 only).
+    /// True to skip duplicate address detection (`nodad`, IPv6 only).
     #[serde(default, skip_serializing_if = "Not::not")]
     pub no_dad: bool,
 }
 
 impl Addr {
-    /// Returns the broadcast address of a network that is large enough for one (RFC 3021).
+    /// Returns the broadcast address; `None` for IPv6, and for a subnet that is too small for one
+    /// (RFC 3021).
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.net {
             IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
@@ -37,8 +38,8 @@ impl Addr {
         }
     }
 
-    /// Returns the route that the kernel adds for the first address of a network; `None` for an
-    /// IPv4 address without a network.
+    /// Returns the route that the kernel adds with the first address of a subnet. `None` with
+    /// `no_prefix_route`, and for an IPv4 address with a /32 prefix.
     fn route_of_kernel(&self) -> Option<Route> {
         /// Metric of the kernel's own IPv6 routes (`IP6_RT_PRIO_ADDRCONF`).
         const ADDRCONF: u32 = 256;
@@ -132,7 +133,7 @@ impl State for Addr {
         facts.planned_routes.extend(of_kernel);
     }
 
-    /// Later plugins may have moved the container's addresses.
+    /// True only for `Ensure`, because later plugins may have moved the container's addresses.
     fn is_as_reference(&self, change: Change) -> bool {
         change == Change::Ensure
     }

@@ -1,12 +1,13 @@
-//! Host links that accept router advertisements. By default they stop when the host forwards IPv6.
+//! Host links that accept router advertisements. By default they no longer do if the host forwards
+//! IPv6.
 
 use super::sysctl::Sysctl;
 pub use crate::plan::fact::advertised::Advertised;
 
 impl Advertised {
-    /// Returns the sysctl that accepts advertisements also while the host forwards. `None` for a
-    /// link without a router that may connect to containers: no container may become the host's
-    /// router.
+    /// Returns the sysctl that lets the link accept advertisements even if the host forwards.
+    /// `None` for a link without a route from an advertisement that may connect to containers,
+    /// because no container may become the host's router.
     pub fn accept(&self) -> Option<Sysctl> {
         const OUTWARD: [&str; 4] = ["", "bond", "team", "vlan"];
         let name = self.at.name.as_str();

@@ -8,12 +8,12 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An attribute of a link; it is deleted with the link.
+/// An attribute of a link, which is deleted with the link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
-    /// The link.
+    /// The link that has the attribute.
     pub at: LinkRef,
-    /// The value.
+    /// The attribute with its new value.
     pub to: LinkAttr,
 }
 
@@ -34,18 +34,19 @@ pub enum LinkAttr {
     TxQueueLen(u32),
     /// Largest packet in bytes that the stack passes to the link (GSO).
     GsoMaxSize(u32),
-    /// The link's present hardware address. Setting it again makes the kernel announce the link's
+    /// The link's current hardware address. Setting it again makes the kernel announce the link's
     /// addresses, if `arp_notify` and `ndisc_notify` are set (`NETDEV_CHANGEADDR`).
     Announce(Mac),
-    /// Text that names the link's owner, at most 254 bytes. A request that creates a link silently
-    /// ignores it (v6.12 net/core/rtnetlink.c, `rtnl_create_link()`).
+    /// Alias of the link, at most 254 bytes, which names the link's owner. The kernel silently
+    /// ignores an alias in the request that creates the link (v6.12 net/core/rtnetlink.c,
+    /// `rtnl_create_link()`).
     Alias(String),
     /// Bridge port: frames may leave through the port they arrived on.
     Hairpin(bool),
-    /// Bridge port: no frames between isolated ports.
+    /// Bridge port: no frames pass between this port and other isolated ports.
     Isolated(bool),
     /// The sysctl `net.ipv4.conf.<link>.arp_notify`: announces the link's addresses when the link
-    /// comes up. An attribute is set in the same send as the address, without opening the
+    /// comes up. It is set by netlink in the same send as the address, without opening the
     /// namespace's `/proc/sys`.
     ArpNotify(bool),
 }
@@ -74,7 +75,7 @@ impl LinkAttr {
         }
     }
 
-    /// Checks that the link has the value.
+    /// Checks that the link at `at` has the attribute with this value.
     pub fn holds(&self, at: &LinkRef, facts: &Facts) -> Result<(), String> {
         let fact = found(at, facts)?;
         refuse_if(!fact.has(self), || {
@@ -82,7 +83,7 @@ impl LinkAttr {
         })
     }
 
-    /// Updates the link's fact with the value.
+    /// Updates the properties of the link at `at` with this value.
     pub fn predict(&self, at: &LinkRef, facts: &mut Facts) {
         if let Some(fact) = facts.links.get_mut(at) {
             fact.set(self);
@@ -128,7 +129,8 @@ impl State for Attr {
 }
 
 impl LinkFact {
-    /// True if the attribute has the value.
+    /// True if the link has the attribute with this value. Always true for attributes that CHECK
+    /// does not compare.
     pub fn has(&self, attr: &LinkAttr) -> bool {
         match attr {
             LinkAttr::Up(up) => self.up == *up,

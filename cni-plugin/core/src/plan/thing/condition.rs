@@ -4,12 +4,12 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A condition of a list; all conditions of a list must hold.
+/// A condition that a packet must meet. A packet must meet all conditions of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// True to require that no test is true; otherwise one test must be true.
+    /// True if all tests must fail; false if at least one test must succeed.
     pub is_not: bool,
-    /// At least one test, all for the same property.
+    /// Tests of the same property of a packet; at least one.
     pub any: Vec<Test>,
 }
 
@@ -17,26 +17,26 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Test {
-    /// The source is in this net.
+    /// The source address is in this subnet.
     Source(IpNet),
-    /// The destination, an address of the host, is in this net.
+    /// The destination address, which belongs to the host, is in this subnet.
     Destination(IpNet),
-    /// The packet arrived by this link.
+    /// The packet arrived through one of these links.
     In(Links),
-    /// The packet leaves by this link.
+    /// The packet leaves through one of these links.
     Out(Links),
 }
 
 /// A link by name, or all links with a common prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
-    /// The name or the prefix.
+    /// Name of the link, or prefix of the names.
     pub name: String,
     /// True if `name` is a prefix.
     pub is_prefix: bool,
 }
 
-/// Conditions of each address family; empty for none.
+/// Conditions by address family; an empty list means no condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
     /// Conditions for IPv4.
@@ -57,8 +57,8 @@ impl Conditions {
     }
 }
 
-/// Returns rules that accept the packets that meet all conditions. Each is a list of tests, with
-/// true for a test that must fail.
+/// Returns rules, each a list of tests. A packet that matches one of the rules meets all
+/// conditions. The flag of a test is true if the test must fail.
 pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
     let mut rules = vec![Vec::new()];
     for Condition { is_not, any } in conditions {
@@ -77,7 +77,8 @@ pub fn rules(conditions: &[Condition]) -> Vec<Vec<(bool, &Test)>> {
     rules
 }
 
-/// Returns a hash (FNV-1a) of the conditions for the name of a chain, equal for equal conditions.
+/// Returns a hash (FNV-1a) of the conditions, which is part of a chain's name. Equal conditions
+/// have equal hashes.
 pub fn digest(conditions: &[Condition]) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!(

@@ -8,13 +8,13 @@ use crate::plan::facts::{Facts, Need};
 use std::fmt;
 
 impl Fdb {
-    /// True if the address may have several remote ends, each of which gets a copy of a frame.
+    /// True if this hardware address may have several remote ends, which all get a copy of a frame.
     pub fn is_flooded(&self) -> bool {
         self.mac.0 == [0; 6] || self.mac.0[0] & 1 == 1
     }
 
-    /// True if `found` is this entry. The kernel shows no port and no identifier that equals the
-    /// link's, and no VLAN that the link ignores.
+    /// True if the kernel shows this entry as `found`. The kernel omits a port or VNI that equals
+    /// the link's, and a VLAN that the link ignores.
     fn is_shown_as(&self, found: &Self) -> bool {
         let is_same = (&self.at, self.mac, self.dst) == (&found.at, found.mac, found.dst);
         is_same

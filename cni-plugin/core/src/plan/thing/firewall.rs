@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 impl Firewall {
-    /// True if packets between ports of the bridge are dropped as well.
+    /// True if packets between ports of the same bridge are dropped as well.
     pub fn is_within(&self) -> bool {
         self.isolation
             .as_ref()
@@ -42,7 +42,8 @@ impl State for Firewall {
     }
 }
 
-/// Returns a command for each element.
+/// Returns the commands that add or delete the forwarding rules, with one command for each
+/// nf_tables element.
 fn commands(all: &Firewall, verb: Verb) -> Vec<String> {
     let (mut lines, word) = (Vec::new(), verb.word("add", "delete"));
     let comment = if verb == Verb::Add {

@@ -1,4 +1,4 @@
-//! Links as steps name and create them.
+//! Links that steps create or refer to.
 
 pub use crate::plan::fact::link::{ETHERNET_MTUS, Hardware, LinkFact};
 pub use crate::plan::fact::link_ref::LinkRef;
@@ -16,7 +16,7 @@ use std::fmt;
 /// A link to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Namespace in which the link appears, and its final name.
+    /// Namespace of the new link, and its final name.
     pub at: LinkRef,
     /// Hardware address; `None` means the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,12 +24,12 @@ pub struct Link {
     /// MTU in bytes; `None` means the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// True to set the link up in the same request.
+    /// True to set the link up in the request that creates the link.
     pub up: bool,
-    /// Bridge that takes the link as a port.
+    /// Bridge that gets the link as a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<IfName>,
-    /// Kind of the link.
+    /// Kind of the link, with the settings of that kind.
     pub kind: LinkKind,
 }
 
@@ -46,13 +46,14 @@ impl Link {
         }
     }
 
-    /// Returns the links that are created and deleted with this one: itself, and its peer.
+    /// Returns the links that are created and deleted together: this link and the other end of its
+    /// pair.
     pub fn ends(&self) -> impl Iterator<Item = &LinkRef> {
         std::iter::once(&self.at).chain(self.kind.peer())
     }
 
-    /// Returns the same pair named by its end in the container, for deletion; `None` if this is not
-    /// the host end of such a pair.
+    /// Returns the same pair, with its end in the container as `at`, for deletion. `None` unless
+    /// this is the host end of a pair between host and container.
     pub fn from_pod(&self) -> Option<Self> {
         let end = self
             .kind
@@ -70,7 +71,7 @@ impl Link {
         Some(pair)
     }
 
-    /// Returns the host end of a pair that is named by its end in the container.
+    /// Returns the host end of the pair, if `at` is the end in the container; `None` otherwise.
     pub fn host_end(&self) -> Option<&LinkRef> {
         self.kind
             .peer()
@@ -164,7 +165,7 @@ impl State for Link {
         Phase::Link
     }
 
-    /// True if both name the same link by namespace and name, or the same pair by its two ends.
+    /// True if both have the same namespace and name, or are the two ends of the same pair.
     fn is_same(&self, other: &Self) -> bool {
         let is_turned =
             || self.kind.peer() == Some(&other.at) && other.kind.peer() == Some(&self.at);

@@ -1,4 +1,4 @@
-//! The only hardware address that may send through a bridge port.
+//! Check that a bridge port accepts frames from a single hardware address only.
 
 use super::state::{State, Verb, refuse_if};
 use crate::name::{IfName, Mac};
@@ -6,10 +6,10 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The only hardware address that may send through a bridge port.
+/// The only hardware address from which a bridge port accepts frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MacCheck {
-    /// The host end of the container's veth.
+    /// Name of the bridge port: the host end of the container's veth.
     pub port: IfName,
     /// The container's hardware address.
     pub mac: Mac,

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Masquerading of a source address.
+/// Masquerading of packets from a container's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
     /// The container's address.
     pub source: IpAddr,
-    /// Network of the address, reached without masquerading.
+    /// Subnet of the address. Packets to this subnet are not masqueraded.
     pub network: IpNet,
     /// Owner: network, container id and interface.
     pub owner: String,

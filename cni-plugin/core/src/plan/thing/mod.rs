@@ -1,7 +1,8 @@
-//! Things that plans create, one file per kind: its command, the facts needed to check it, the
-//! check, the links that it is deleted with, and its owner.
+//! Things: objects and settings of the kernel that plans create, one file per kind. A file has the
+//! kind's command, the facts needed to check it, the check, the links that it is deleted with, and
+//! its owner.
 //!
-//! A new kind is a file here, a line in [`things`], and a file of its effect on the kernel.
+//! A new kind is a file here, a line in `for_each_thing`, and a file with its effect on the kernel.
 
 pub mod addr;
 pub mod advertised;
@@ -53,7 +54,7 @@ pub use xsk_guard::{XskGuard, XskLink};
 
 use serde::{Deserialize, Serialize};
 
-/// Calls `$table` with a line for each kind of thing: its name, its type and its documentation.
+/// Calls the macro `$table` with a line for each kind of thing: name, type and documentation.
 #[macro_export]
 macro_rules! for_each_thing {
     ($table:ident) => {
@@ -84,7 +85,7 @@ macro_rules! for_each_thing {
     };
 }
 
-/// Defines [`Thing`] from the table of kinds.
+/// Defines [`Thing`], with a variant for each line of `for_each_thing`.
 macro_rules! things {
     ($($kind:ident($of:ty), $doc:literal;)*) => {
         /// A thing that a plan creates, shares or deletes.
@@ -94,21 +95,21 @@ macro_rules! things {
         }
 
         impl Thing {
-            /// Returns the [`State`] of its kind.
+            /// Returns the thing's implementation of [`State`].
             pub fn state(&self) -> &dyn State {
                 match self {
                     $(Self::$kind(it) => it,)*
                 }
             }
 
-            /// Returns the [`State`] of its kind, to change it.
+            /// Returns the thing's implementation of [`State`], for changes.
             pub fn state_mut(&mut self) -> &mut dyn State {
                 match self {
                     $(Self::$kind(it) => it,)*
                 }
             }
 
-            /// True if the deletion of either deletes the same.
+            /// True if both are the same object, so that deleting either one has the same effect.
             pub fn is_same(&self, other: &Self) -> bool {
                 match (self, other) {
                     $((Self::$kind(one), Self::$kind(other)) => one.is_same(other),)*

@@ -11,16 +11,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Not;
 
-/// A link moved from the host, which returns there with its old name and state. Addresses, routes
-/// and queues that it got in the container are deleted when it leaves.
+/// A link moved from the host into the container. It returns to the host with its old name and
+/// state. Addresses, routes and qdiscs that it got in the container are then deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The link in the container.
     pub to: LinkRef,
-    /// Name on the host. `None` if neither record nor configuration has it; the alias has it then.
+    /// Name on the host. `None` if neither a record nor the configuration has the name; then the
+    /// link's alias does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IfName>,
-    /// State on the host; `None` without a record.
+    /// State on the host before the move; `None` if there is no record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<Was>,
 }
@@ -28,25 +29,26 @@ pub struct Moved {
 /// State of a link on the host before it was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Was {
-    /// Kind, `""` for hardware.
+    /// Kind of the link as in `ip link`; empty for hardware.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Hardware address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// Alias. During the move the alias holds the link's host name instead.
+    /// Alias on the host. In the container, the alias is the link's host name instead.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub alias: String,
-    /// Alternative names.
+    /// Alternative names on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alt_names: Vec<String>,
     /// Administratively up.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub up: bool,
-    /// Hardware of the link.
+    /// Identity of the hardware; empty for a virtual link.
     #[serde(default, skip_serializing_if = "Hardware::is_unknown")]
     pub hardware: Hardware,
-    /// Index in the container, read after the move. `None` while the move is only planned.
+    /// Interface index in the container, read after the move. `None` as long as the move is only
+    /// planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
@@ -70,8 +72,8 @@ impl Moved {
         }
     }
 
-    /// Returns a link without a record, for its return to the host under the name in its alias,
-    /// otherwise under the configured name.
+    /// Returns a moved link without a record, for its return to the host. It gets the name in its
+    /// alias, or otherwise the configured name `from`.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
         Self {
             to,
@@ -87,8 +89,8 @@ impl Moved {
         }
     }
 
-    /// True if the name in the container is one of the link's alternative names. A link can't have
-    /// the same name twice, so this alternative name is removed on the host for the move.
+    /// True if the link's name in the container is one of its alternative names on the host. A link
+    /// can't have the same name twice, so the alternative name is removed before the move.
     pub fn is_by_alt_name(&self) -> bool {
         self.was
             .iter()
@@ -96,34 +98,34 @@ impl Moved {
             .any(|alt| alt == self.to.name.as_str())
     }
 
-    /// Returns the link on the host.
+    /// Returns the link on the host; `None` if its name is unknown.
     pub fn origin(&self) -> Option<LinkRef> {
         self.from.clone().map(LinkRef::host)
     }
 }
 
 impl Was {
-    /// True if a link is the moved one. The hardware decides, which a container can't change.
-    /// Without hardware, an alias equal to `from` or the hardware address decides.
+    /// True if `fact` is the moved link. The hardware decides, because a container can't change it.
+    /// If the hardware is unknown, the alias `from` or the old hardware address decides.
     pub fn is_it(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_told = fact.alias == from.as_str() || self.mac.is_some() && fact.mac == self.mac;
         self.may_be(fact) && (!self.hardware.is_unknown() || is_told)
     }
 
-    /// True unless a link is certainly a different one: of another kind, or with other hardware.
+    /// True if `fact` may be the moved link: it has the same kind and hardware.
     pub fn may_be(&self, fact: &LinkFact) -> bool {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if a host link with the moved link's name is the moved one, with hardware address and
-    /// alias restored.
+    /// True if `fact`, a host link with the moved link's old name, is the moved link with its
+    /// hardware address and alias restored.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }
 
-    /// True if a host link is the moved one. When a namespace ends, the kernel returns hardware to
-    /// the host, under any name, and down. Any other link with the hardware address may be a
-    /// different one.
+    /// True if a host link with another name is the moved link. It has the alias `from`, or it is
+    /// hardware that is down: when a namespace ends, the kernel returns hardware to the host, down
+    /// and under any name. Any other link with the hardware address may be a different one.
     pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_idle = self.kind.is_empty() && !fact.up && fact.master.is_none();
         self.is_it(from, fact) && (fact.alias == from.as_str() || is_idle)

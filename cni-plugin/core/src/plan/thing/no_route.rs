@@ -1,4 +1,4 @@
-//! Absence of a foreign route, which is deleted for the lifetime of the attachment.
+//! Deletion of an existing route for the lifetime of the attachment.
 
 use super::state::{State, Verb, found, refuse_if};
 use crate::name::Ns;
@@ -10,20 +10,20 @@ use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A deleted route, which the inverse restores.
+/// An existing route that a step deletes, and its inverse restores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoRoute {
-    /// The route.
+    /// The deleted route.
     pub route: Route,
-    /// The request that restores the route with everything that the kernel reported (protocol,
-    /// flags, metrics), in hexadecimal digits. Empty for a route that did not exist when the facts
-    /// were read, and in records of earlier versions.
+    /// Netlink request that restores the route with all properties that the kernel reported
+    /// (protocol, flags, metrics), in hexadecimal digits. Empty for a route that did not exist when
+    /// the facts were read, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub restore: String,
 }
 
 impl NoRoute {
-    /// Returns the absence of a route that exists or is planned.
+    /// Returns the deletion of a route that exists or is planned.
     pub fn of(route: Route, facts: &Facts) -> Self {
         let index = facts
             .link(&route.at)

@@ -5,7 +5,7 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A file of an attachment.
+/// A file that describes an attachment to another program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// Path of the file.

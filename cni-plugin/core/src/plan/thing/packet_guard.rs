@@ -1,4 +1,4 @@
-//! Limits of a container's packet sockets, which can bypass its queue.
+//! Rate limits of a container's packet sockets (`AF_PACKET`), which can bypass the qdisc of a link.
 
 use super::shaping::{Shaper, Subnets};
 use super::state::{State, Verb, refuse_if};
@@ -10,15 +10,15 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A limit of the packet sockets on a link of the container, which can bypass its queue
-/// (`PACKET_QDISC_BYPASS`).
+/// A rate limit of the packet sockets on a link of the container. Such sockets can bypass the qdisc
+/// of the link (`PACKET_QDISC_BYPASS`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketGuard {
-    /// The link.
+    /// The container's link.
     pub at: LinkRef,
-    /// The limit.
+    /// Rate and burst of the limit.
     pub limit: PacketLimit,
-    /// Subnets that select the limited packets; `None` limits all.
+    /// Subnets that select the limited packets; `None` limits all packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Subnets>,
 }
@@ -33,10 +33,11 @@ impl PacketGuard {
         }
     }
 
-    /// Returns the guard for a container's shaper, with a limit slightly above the shaper's. `None`
-    /// at rates beyond the kernel's numbers (140 Gbit/s), which no link has.
+    /// Returns the guard for a container's shaper, with a limit slightly above the shaper's limit.
+    /// `None` for a rate above 140 Gbit/s, which no link has and the kernel can't count.
     pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
-        /// `nft_limit` counts this many nanoseconds for each byte of rate and burst, in 64 bits.
+        /// Nanoseconds in a second. For each byte of rate and burst, `nft_limit` counts this many
+        /// in 64 bits.
         const SECOND_NS: u64 = 1_000_000_000;
         let rate = (shaper.guard_bps() / 8).max(1);
         let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);
@@ -116,7 +117,7 @@ fn print_add(guard: &PacketGuard, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("goto held; }; }'")
 }
 
-/// Returns the match of an IP packet for a subnet, by raw bytes only.
+/// Returns the nft match of IP packets to a subnet, which uses raw bytes only.
 fn destination(net: &IpNet) -> String {
     let len = u32::from(net.prefix_len());
     let (version, at, prefix) = match net {

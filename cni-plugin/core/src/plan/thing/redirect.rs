@@ -7,7 +7,7 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Redirects packets received by a link to another link of the same namespace.
+/// Redirection of the packets that a link receives to another link of the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
     /// The link that receives the packets.
@@ -80,14 +80,15 @@ pub struct Instruction {
     pub value: u32,
 }
 
-/// Returns -1, which is "matches".
+/// Program that returns -1, which means that every packet matches.
 const ALL: [Instruction; 1] = [Instruction {
     code: 0x06,
     jumps: [0, 0],
     value: u32::MAX,
 }];
 
-/// Loads the packet's protocol (`SKF_AD_PROTOCOL`), and returns 0 for ARP, otherwise -1.
+/// Program that loads the packet's protocol (`SKF_AD_PROTOCOL`), and returns 0 for ARP, otherwise
+/// -1. So all packets except ARP match.
 const ALL_BUT_ARP: [Instruction; 4] = [
     Instruction {
         code: 0x28,
@@ -111,12 +112,12 @@ const ALL_BUT_ARP: [Instruction; 4] = [
     },
 ];
 
-/// Returns the filter that selects the packets for an ifb, received by a link of `from`.
+/// Returns the filter program that selects the packets to redirect to an ifb, for a link in `from`.
 ///
-/// On a container's own link it excludes ARP. When a link comes up on a macvlan, it announces
-/// itself to all neighbours, and continues only after the last one has received that. On the host
-/// end of a link it selects all packets: they come from the container, which could otherwise exceed
-/// its limit by ARP.
+/// In the container's namespace it excludes ARP. A macvlan that comes up announces itself to all
+/// its neighbours by ARP, and continues only after the last one has received the announcement. In
+/// the host's namespace it selects all packets. They come from the container, which could otherwise
+/// exceed its limit with ARP.
 pub fn filter(from: Ns) -> &'static [Instruction] {
     match from {
         Ns::Host => &ALL,
@@ -124,8 +125,8 @@ pub fn filter(from: Ns) -> &'static [Instruction] {
     }
 }
 
-/// Returns the filter's preference on the link; the lowest number runs first. On the host's side
-/// the filter of host ports precedes it.
+/// Returns the preference of the redirect's filter on a link in `from`. The filter with the lowest
+/// number runs first. On the host, the filter of host ports precedes the redirect.
 pub fn preference(from: Ns) -> u32 {
     match from {
         Ns::Host => 2843,

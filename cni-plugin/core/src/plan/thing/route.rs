@@ -48,7 +48,7 @@ impl State for Route {
     }
 
     /// Accepts the route in another table too, because a later plugin (`sbr`, `vrf`) may have moved
-    /// the container's routes. A default route may have another gateway there.
+    /// the container's routes. A default route may have another gateway in that table.
     fn holds(&self, facts: &Facts) -> Result<(), String> {
         let index = found(&self.at, facts)?.index;
         let may_move = self.at.ns == Ns::Pod && self.table == RT_TABLE_MAIN;
@@ -79,7 +79,8 @@ impl State for Route {
         facts.planned_routes.push(self.clone());
     }
 
-    /// Later plugins may have moved the container's routes.
+    /// True only for `Add` on the host, because later plugins may have moved the container's
+    /// routes.
     fn is_as_reference(&self, change: Change) -> bool {
         change == Change::Add && self.at.ns == Ns::Host
     }

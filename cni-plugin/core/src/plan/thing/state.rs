@@ -1,4 +1,4 @@
-//! The interface of a kind of thing, for its command and its check against facts.
+//! Interface of all kinds of things: the command that a plan prints, and the check against facts.
 
 use crate::name::Ns;
 use crate::plan::fact::link::LinkFact;
@@ -6,12 +6,12 @@ use crate::plan::fact::link_ref::LinkRef;
 use crate::plan::facts::{Facts, Need};
 use std::fmt;
 
-/// Direction of a change.
+/// Change of a thing for which a command is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Create.
+    /// Creates the thing.
     Add,
-    /// Delete.
+    /// Deletes the thing.
     Del,
 }
 
@@ -25,29 +25,31 @@ impl Verb {
     }
 }
 
-/// Phase of a thing in ADD and in the undo.
+/// Phase in which an ADD creates a thing and an undo deletes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Added in the order of the plan, deleted before the links.
+    /// Created in the order of the plan, deleted before the links.
     Any,
-    /// A link. Links are deleted after everything else, those of a namespace together.
+    /// A link. Links are deleted after things of the phase `Any`, and all links of a namespace
+    /// together.
     Link,
-    /// Added before a link exists to send through, deleted when none is left.
+    /// A guard against sockets. It is created before the container has a link to send through, and
+    /// deleted when no link is left.
     Guard,
 }
 
-/// What a step does to its thing.
+/// Change that a step makes to its thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Creates it for the attachment.
+    /// Creates the thing for the attachment.
     Add,
-    /// Creates it for the node, if missing.
+    /// Creates the thing for the node, if missing.
     Ensure,
-    /// Deletes it.
+    /// Deletes the thing.
     Del,
 }
 
-/// A kind of thing: its command, the facts it needs, and the check against them.
+/// A kind of thing: its command, the facts needed to check it, and the check.
 pub trait State {
     /// Returns the namespace of the thing.
     fn ns(&self) -> Ns {
@@ -63,14 +65,15 @@ pub trait State {
     /// Checks that the thing is present; the error names the difference.
     fn holds(&self, facts: &Facts) -> Result<(), String>;
 
-    /// Checks that the thing is gone; the error names the rest.
+    /// Checks that the thing does not exist; the error names the part that still does.
     fn is_gone(&self, facts: &Facts) -> Result<(), String> {
         refuse_if(self.holds(facts).is_ok(), || {
             format!("it still exists: {}", Command(self))
         })
     }
 
-    /// Returns the links that the thing is deleted with; none if it belongs to no link.
+    /// Returns the links with which the kernel deletes the thing; empty if the thing belongs to no
+    /// link.
     fn goes_with(&self) -> Vec<&LinkRef> {
         Vec::new()
     }
@@ -80,17 +83,18 @@ pub trait State {
         Vec::new()
     }
 
-    /// Returns the link that leaves the container, with its attributes, if the thing is deleted.
+    /// Returns the link that leaves the container, with its attributes, when the thing is deleted.
     fn releases(&self) -> Option<&LinkRef> {
         None
     }
 
-    /// Returns the link that must be down when the thing is added, if it is new.
+    /// Returns the link that must be down when the thing is added. It matters only if the same plan
+    /// creates the link.
     fn before_up(&self) -> Option<&LinkRef> {
         None
     }
 
-    /// Drops the parts of a thing to delete that are deleted with these links.
+    /// Drops the parts of the thing that are deleted with these links.
     fn drop_parts(&mut self, _gone: &[&LinkRef]) {}
 
     /// Returns the phase in which the thing is added and deleted.
@@ -98,13 +102,13 @@ pub trait State {
         Phase::Any
     }
 
-    /// True if the thing is a value of a link or namespace: it is deleted with that, and no step
-    /// deletes it.
+    /// True if the thing is a setting of a link or a namespace. It is deleted with the link or
+    /// namespace, so no step deletes it.
     fn is_setting(&self) -> bool {
         false
     }
 
-    /// True if the deletion of either deletes the same.
+    /// True if both are the same object, so that deleting either one has the same effect.
     fn is_same(&self, other: &Self) -> bool
     where
         Self: Sized + PartialEq,
@@ -112,18 +116,19 @@ pub trait State {
         self == other
     }
 
-    /// True if the reference plugins make the same change in the same way, so that CHECK can judge
-    /// it without a record.
+    /// True if the reference plugins make the same change in the same way. CHECK can then verify
+    /// the change for an attachment without a record.
     fn is_as_reference(&self, _change: Change) -> bool {
         false
     }
 
-    /// Returns the owner that the kernel keeps: network, container id and interface.
+    /// Returns the owner stored with the kernel object (network, container id and interface);
+    /// `None` if no owner is stored.
     fn owner(&self) -> Option<&str> {
         None
     }
 
-    /// Updates `facts` with the thing, for a later plugin of the same plan.
+    /// Updates `facts` as if the thing existed, for later plugins of the same plan.
     fn predict(&self, _facts: &mut Facts) {}
 }
 
@@ -145,7 +150,7 @@ pub(super) fn found<'a>(at: &LinkRef, facts: &'a Facts) -> Result<&'a LinkFact, 
         .ok_or_else(|| format!("link {at} does not exist"))
 }
 
-/// Writes several commands as lines of a plan: each after the first begins with its namespace.
+/// Writes several commands as lines of a plan. Each line after the first begins with its namespace.
 pub(super) fn lines(
     f: &mut fmt::Formatter<'_>,
     lines: impl IntoIterator<Item = (Ns, String)>,

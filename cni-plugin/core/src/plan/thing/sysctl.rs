@@ -10,7 +10,7 @@ use std::ops::Not;
 /// A sysctl, by its path below `/proc/sys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctl {
-    /// Namespace in which it is written.
+    /// Namespace in which the sysctl is written.
     pub ns: Ns,
     /// Path, for example `net/ipv4/ip_forward`.
     pub key: String,
@@ -23,13 +23,13 @@ pub struct Sysctl {
 }
 
 impl Sysctl {
-    /// Enables IPv4 forwarding of the node.
+    /// The sysctl that enables IPv4 forwarding of the node.
     pub const IPV4_FORWARD: &str = "net/ipv4/ip_forward";
-    /// Enables IPv6 forwarding of the node.
+    /// The sysctl that enables IPv6 forwarding of the node.
     pub const IPV6_FORWARD: &str = "net/ipv6/conf/all/forwarding";
 
-    /// Returns the sysctl that controls router advertisements: 0 never accepts them, 1 only while
-    /// the link does not forward, 2 always.
+    /// Returns the sysctl that decides if a link accepts router advertisements. 0 means never, 1
+    /// only while the link does not forward, 2 always.
     pub fn accept_ra(link: &str) -> String {
         format!("net/ipv6/conf/{link}/accept_ra")
     }

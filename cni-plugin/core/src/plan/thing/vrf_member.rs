@@ -9,20 +9,20 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Routes a link's packets by the table of a VRF. Adding it creates a missing VRF, and deleting the
-/// last member deletes the VRF.
+/// Membership of a link in a VRF: the VRF's table routes the link's packets. Adding a member
+/// creates a missing VRF, and deleting the last member deletes the VRF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VrfMember {
-    /// The link.
+    /// The link that is a member.
     pub at: LinkRef,
-    /// The VRF.
+    /// Name of the VRF.
     pub vrf: IfName,
-    /// The table of the VRF.
+    /// Routing table of the VRF.
     pub table: u32,
 }
 
 impl VrfMember {
-    /// Returns the VRF with its namespace.
+    /// Returns the VRF as a link in the same namespace.
     pub fn vrf(&self) -> LinkRef {
         LinkRef {
             ns: self.at.ns,
@@ -95,8 +95,8 @@ impl State for VrfMember {
         }
     }
 
-    /// If a link is up, the kernel sets it down and up again (v6.12 `drivers/net/vrf.c`,
-    /// `cycle_netdev()`). It waits for an RCU grace period, and drops the routes.
+    /// Returns the member link. If that link is up, the kernel sets it down and up again (v6.12
+    /// `drivers/net/vrf.c`, `cycle_netdev()`), waits for an RCU grace period, and drops the routes.
     fn before_up(&self) -> Option<&LinkRef> {
         Some(&self.at)
     }

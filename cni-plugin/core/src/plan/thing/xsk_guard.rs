@@ -1,5 +1,5 @@
-//! Guards of a container's `AF_XDP` sockets: no hook on the container's own interface sees their
-//! packets.
+//! Guards against `AF_XDP` sockets of a container with rate limits. No hook on the container's own
+//! interface sees packets of such sockets.
 
 use super::state::{Phase, State, Verb, found, refuse_if};
 use crate::plan::fact::link_ref::LinkRef;
@@ -8,12 +8,12 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Refuses links to the container's `AF_XDP` sockets.
+/// A guard that refuses to bind the container's `AF_XDP` sockets to any link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskGuard {
     /// Cookie of the container's network namespace.
     pub netns: u64,
-    /// Network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
 }
 
@@ -55,15 +55,16 @@ impl State for XskGuard {
     }
 }
 
-/// The only link refused to guarded sockets: once its index is known, all others are allowed.
+/// Restricts an [`XskGuard`] to one link. Once the index of this link is known, `AF_XDP` sockets
+/// may be bound to all other links.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XskLink {
-    /// The guard of these sockets.
+    /// The guard that is restricted.
     pub guard: XskGuard,
-    /// The link.
+    /// The link to which `AF_XDP` sockets still can't be bound.
     pub at: LinkRef,
-    /// True if the link existed before. The step then fails if the container has such a socket,
-    /// which may be bound to the link.
+    /// True if the link existed before the plan. The step then fails if the container has an
+    /// `AF_XDP` socket, because the socket may be bound to this link already.
     pub was_there: bool,
 }
 

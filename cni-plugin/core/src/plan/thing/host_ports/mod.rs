@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// A host port and its target.
+/// A host port, and the container port that it is forwarded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPort {
-    /// Endpoint on the host.
+    /// Address, protocol and port on the host.
     pub at: HostEndpoint,
-    /// Target in the container, of the same family.
+    /// Address and port in the container, of the same family as `at`.
     pub to: SocketAddr,
 }
 
-/// Clients that get a rewritten source address on the way to the container, so that replies return
-/// through the host.
+/// Clients that get a rewritten source address (SNAT) on the way to the container, so that replies
+/// return through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rewrite {
@@ -32,12 +32,14 @@ pub enum Rewrite {
     All,
     /// The container itself and this host's `127.0.0.0/8`.
     Own,
-    /// The container's subnet and this host's `127.0.0.0/8`: replies through a bridge pass no NAT.
+    /// Clients in the container's subnet and this host's `127.0.0.0/8`. Replies within a subnet
+    /// cross only the bridge, which applies no NAT.
     Subnet(IpNet),
 }
 
 impl Rewrite {
-    /// Returns the name of the chain that rewrites. `nft` accepts no colon in a name.
+    /// Returns the name of the nf_tables chain that rewrites the sources. Colons become `_`,
+    /// because `nft` accepts none in a name.
     pub fn chain(self) -> String {
         match self {
             Self::All => "hostport-all".to_owned(),
@@ -47,24 +49,24 @@ impl Rewrite {
     }
 }
 
-/// An address of the container for which sources are rewritten.
+/// A container address, and the clients that get a rewritten source address on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// The address.
+    /// Address of the container.
     pub addr: IpAddr,
-    /// The clients with rewritten sources.
+    /// Clients that get a rewritten source address.
     pub rewrite: Rewrite,
 }
 
-/// The backend that redirects clients to the container.
+/// The mechanism that redirects clients to the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// nf_tables alone.
     #[default]
     Nftables,
-    /// eBPF for packets received by a link of the host. nf_tables for the host's own packets, and
-    /// for packets that eBPF passes on.
+    /// eBPF for packets that a link of the host receives. nf_tables for the host's own packets, and
+    /// for packets that the eBPF programs pass on.
     Ebpf(EbpfPath),
 }
 
@@ -73,20 +75,21 @@ pub enum Backend {
 pub struct EbpfPath {
     /// The host's end of the container's link.
     pub link: LinkRef,
-    /// The bridge of that end, if any.
+    /// The bridge that has `link` as a port, if any.
     pub bridge: Option<LinkRef>,
     /// The container's hardware address.
     pub mac: Mac,
     /// The container's addresses with their prefixes.
     pub nets: Vec<IpNet>,
-    /// True if the container reaches its own host ports.
+    /// True if the container can connect to its own host ports.
     pub hairpin: bool,
-    /// True if the container and its neighbours on the bridge reach each other's host ports.
+    /// True if the container and its neighbours on the bridge can connect to each other's host
+    /// ports.
     pub neighbours: bool,
 }
 
 impl EbpfPath {
-    /// Returns the links that run the programs for this container.
+    /// Returns the host links that run the eBPF programs for this container.
     pub fn links(&self) -> impl Iterator<Item = &LinkRef> {
         [Some(&self.link), self.bridge.as_ref()]
             .into_iter()
@@ -94,26 +97,26 @@ impl EbpfPath {
     }
 }
 
-/// The ports of an attachment.
+/// The host ports of an attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
-    /// At least one port.
+    /// Host ports with their targets; at least one.
     pub ports: Vec<HostPort>,
-    /// A target for each address of the container; empty if no source is rewritten.
+    /// Addresses of the container with the clients to rewrite; empty if no source is rewritten.
     pub targets: Vec<Target>,
-    /// Network, container id and interface.
+    /// Owner: network, container id and interface.
     pub owner: String,
-    /// `CNI_CONTAINERID`: the container's other attachments may have the same ports.
+    /// `CNI_CONTAINERID`. Other attachments of the same container may have the same ports.
     #[serde(default)]
     pub container_id: String,
     /// The backend that redirects to the container.
     #[serde(default)]
     pub backend: Backend,
-    /// True if eBPF redirects sockets of this host that connect to `[::1]`, from which the kernel
-    /// routes nothing.
+    /// True if eBPF redirects sockets of this host that connect to `[::1]`. The kernel can't route
+    /// packets from that address to a container.
     #[serde(default)]
     pub loopback: bool,
-    /// Conditions for packets to be redirected.
+    /// Conditions that a packet must meet to be redirected.
     #[serde(default, skip_serializing_if = "Conditions::is_empty")]
     pub conditions: Conditions,
 }
@@ -133,14 +136,14 @@ impl HostPorts {
         self.ports.iter().filter(leads)
     }
 
-    /// Returns the ports that eBPF redirects from `[::1]`.
+    /// Returns the ports that eBPF redirects for connections to `[::1]`.
     pub fn at_loopback(&self) -> impl Iterator<Item = &HostPort> {
         self.ports
             .iter()
             .filter(|port| self.loopback && port.at.is_at_loopback())
     }
 
-    /// Returns the ports that no other attachment of the container has.
+    /// Returns a copy without the ports that another attachment of the same container has.
     #[must_use]
     pub fn own(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Self {
         let is_siblings = |at| {
@@ -159,7 +162,8 @@ impl HostPorts {
         }
     }
 
-    /// Checks the redirection of the ports from `[::1]`; the error names the difference.
+    /// Checks that connections to the ports at `[::1]` are redirected; the error names the
+    /// difference.
     fn lead_from_loopback(
         &self,
         facts: &BTreeMap<HostEndpoint, HostPortFact>,
@@ -181,7 +185,7 @@ impl HostPorts {
         )
     }
 
-    /// Checks the redirection by eBPF; the error names the difference.
+    /// Checks that eBPF redirects the ports; the error names the difference.
     fn lead_by_ebpf(
         &self,
         facts: &BTreeMap<HostEndpoint, HostPortFact>,
@@ -204,7 +208,8 @@ impl HostPorts {
         })
     }
 
-    /// Checks that the kernel lists all ports; the error names the difference.
+    /// Checks that `facts` have all ports, with this owner and these targets; the error names the
+    /// difference.
     fn lead(&self, facts: &BTreeMap<HostEndpoint, HostPortFact>) -> Result<(), String> {
         for HostPort { at, to } in &self.ports {
             match facts.get(at) {
@@ -268,10 +273,12 @@ impl State for HostPorts {
     }
 }
 
-/// Maximum number of a node's ports in eBPF, and separately of those from `[::1]`.
+/// Maximum number of host ports of a node that eBPF redirects. The ports redirected from `[::1]`
+/// have a separate limit of the same size.
 pub const MOST_BY_EBPF: usize = 16_384;
 
-/// Longest owner in bytes that an element keeps: the longest comment that `nft` accepts.
+/// Maximum length in bytes of the owner stored with an element, equal to the longest comment that
+/// `nft` accepts.
 pub const OWNER_LEN: usize = 128;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use super::{EbpfPath, HostPort, HostPorts, Rewrite, Target, Verb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Returns a command for each element. There is an element for each port, and for each address with
-/// rewritten clients.
+/// Returns the commands that add or delete host ports. There is one element for each port, and one
+/// for each container address with rewritten clients.
 pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
     let family = |addr: &IpAddr| if addr.is_ipv4() { '4' } else { '6' };
     let mut lines = Vec::new();
@@ -101,8 +101,8 @@ pub(super) fn commands(all: &HostPorts, verb: Verb) -> Vec<String> {
     lines
 }
 
-/// Returns the `tc` commands for the links that run the programs. The map's elements are comments,
-/// because no command writes them in words.
+/// Returns the `tc` commands for the links that run the eBPF programs. Changes of the eBPF map are
+/// comments, because no command can write the map's elements in words.
 fn by_ebpf(verb: Verb, all: &HostPorts, way: &EbpfPath) -> Vec<String> {
     let mut lines = Vec::new();
     if verb == Verb::Add {

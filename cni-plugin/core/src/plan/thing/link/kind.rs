@@ -1,4 +1,4 @@
-//! Kinds of links: everything that differs between them, except their encoding.
+//! Kinds of links: all that differs between the kinds, except their encoding.
 
 mod tap;
 mod vxlan;
@@ -15,23 +15,24 @@ use serde::{Deserialize, Serialize};
 /// Kind of a link, with the settings of that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkKind {
-    /// An end of a pair; the other end appears elsewhere in the same request.
+    /// One end of a veth pair. The same request also creates the other end, possibly in another
+    /// namespace.
     Veth {
-        /// The other end.
+        /// The other end of the pair.
         peer: LinkRef,
-        /// Hardware address of the other end.
+        /// Hardware address of the other end; `None` means the kernel's choice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
     },
-    /// An end of a pair that runs eBPF programs. This end is the primary one: its programs can't be
-    /// changed from the other end.
+    /// One end of a netkit pair, which runs eBPF programs. This end is the primary one: its
+    /// programs can't be changed from the other end.
     Netkit {
-        /// The other end.
+        /// The other end of the pair.
         peer: LinkRef,
         /// Hardware address of the other end; `None` in mode l3.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_mac: Option<Mac>,
-        /// Layer at which the pair works.
+        /// Mode of the pair: with hardware addresses (l2) or without (l3).
         mode: NetkitMode,
     },
     /// A bridge.
@@ -39,7 +40,7 @@ pub enum LinkKind {
         /// True if the bridge filters by VLAN.
         vlan_filtering: bool,
     },
-    /// A child with a separate hardware address.
+    /// A macvlan: a child of another link, with a separate hardware address.
     Macvlan {
         /// The parent link.
         parent: LinkRef,
@@ -49,40 +50,42 @@ pub enum LinkKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bc_queue_len: Option<u32>,
     },
-    /// A child with its parent's hardware address.
+    /// An ipvlan: a child of another link, with the parent's hardware address.
     Ipvlan {
         /// The parent link.
         parent: LinkRef,
-        /// Layer at which the child switches.
+        /// Layer at which the ipvlan switches packets.
         mode: IpvlanMode,
     },
-    /// An end of a layer 2 network that UDP carries between hosts.
+    /// A VXLAN: an end of a layer 2 network that UDP carries between hosts.
     Vxlan(Vxlan),
-    /// A child for one VLAN of its parent, with the parent's hardware address (802.1Q).
+    /// A child for one VLAN of its parent (802.1Q), with the parent's hardware address.
     Vlan {
         /// The parent link.
         parent: LinkRef,
         /// VLAN ID, 0 to 4094; frames of VLAN 0 carry only a priority.
         id: u16,
     },
-    /// An interface for addresses alone, without a connection.
+    /// A dummy link: it has addresses, but no connection.
     Dummy,
-    /// An interface for a program that reads and writes its frames.
+    /// A tap: a program reads and writes its frames.
     Tap(Tap),
-    /// An intermediate device: packets redirected to it pass its queue, then continue on the
-    /// receive path of their first link.
+    /// An intermediate functional block (ifb). Packets redirected to the ifb pass its qdisc, then
+    /// continue on the receive path of the link that received them.
     Ifb,
-    /// A separate routing table for its member links.
+    /// A VRF: a separate routing table for its member links.
     Vrf {
-        /// The table.
+        /// Routing table of the VRF.
         table: u32,
     },
-    /// A link of an earlier plugin or of the kernel; only in facts.
+    /// A link of any other kind, or of unknown kind. braid deletes such a link, but never creates
+    /// one.
     Other(String),
 }
 
 impl LinkKind {
-    /// Returns the parent of a child.
+    /// Returns the parent of a macvlan, ipvlan or VLAN, or the underlay of a VXLAN; `None` for
+    /// other kinds.
     pub fn parent(&self) -> Option<&LinkRef> {
         match self {
             Self::Macvlan { parent, .. }
@@ -100,16 +103,17 @@ impl LinkKind {
         }
     }
 
-    /// Returns the namespace that keeps the link connected to its parent. The request is made there
-    /// (`link-netns`); `None` means the link's own.
+    /// Returns the namespace in which the link must be requested (`link-netns`), and to which it
+    /// stays connected: the parent's, or the host's for a VXLAN. `None` means the link's own
+    /// namespace.
     pub fn made_in(&self) -> Option<Ns> {
-        // Its socket stays in the host's namespace, also without an underlay link.
+        // The UDP socket of a VXLAN stays in the host's namespace, also without an underlay link.
         let is_vxlan = matches!(self, Self::Vxlan(_));
         let parent = self.parent().map(|parent| parent.ns);
         parent.or(is_vxlan.then_some(Ns::Host))
     }
 
-    /// Returns the other end of a pair.
+    /// Returns the other end of a pair; `None` for other kinds.
     pub fn peer(&self) -> Option<&LinkRef> {
         match self {
             Self::Veth { peer, .. } | Self::Netkit { peer, .. } => Some(peer),
@@ -126,7 +130,7 @@ impl LinkKind {
         }
     }
 
-    /// False for a kind that has its parent's hardware address, and can be set no other.
+    /// True if a hardware address can be set. An ipvlan always has its parent's address.
     pub fn takes_mac(&self) -> bool {
         !matches!(self, Self::Ipvlan { .. })
     }
@@ -149,7 +153,8 @@ impl LinkKind {
         }
     }
 
-    /// Returns the parent of a link in `ns`, as `ip link add` has it before the name.
+    /// Returns the words of `ip link add` before the name of a link in `ns`. They refer to the
+    /// parent.
     pub(super) fn origin(&self, ns: Ns) -> String {
         if let (Self::Vxlan(_), Some(from)) = (self, self.made_in()) {
             return format!(" link-netns {from}");
@@ -161,7 +166,8 @@ impl LinkKind {
         }
     }
 
-    /// Returns the settings of the kind as words of `ip link add`, without the other end of a pair.
+    /// Returns the settings of the kind as words of `ip link add`, except for the other end of a
+    /// pair.
     pub(super) fn words(&self) -> Vec<String> {
         match self {
             Self::Veth { .. } => vec!["peer".to_owned()],
@@ -188,7 +194,7 @@ impl LinkKind {
         }
     }
 
-    /// Returns the settings that CHECK compares by [`LinkFact::settings`].
+    /// Returns the settings that CHECK compares with [`LinkFact::settings`].
     fn settings(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Vlan { id, .. } => vec![("id", id.to_string())],
@@ -206,7 +212,7 @@ impl LinkKind {
         }
     }
 
-    /// Checks the state of the link that only this kind has; the error names the difference.
+    /// Checks the properties that only this kind of link has; the error names the difference.
     pub(super) fn holds(&self, at: &LinkRef, fact: &LinkFact, facts: &Facts) -> Result<(), String> {
         match self {
             Self::Veth { peer, .. } => self.is_paired(at, fact, peer, facts),
@@ -247,7 +253,8 @@ impl LinkKind {
         refuse_if(!paired, || format!("links {at} and {peer} are no pair"))
     }
 
-    /// Updates the fact of a new link of this kind, and adds the other end of a pair.
+    /// Updates the properties of a new link of this kind, and adds the other end of a pair to
+    /// `facts`.
     pub(super) fn predict(
         &self,
         fact: &mut LinkFact,
@@ -361,9 +368,9 @@ impl IpvlanMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetkitMode {
-    /// Ends with hardware addresses, which resolve their neighbours.
+    /// The ends have hardware addresses and resolve their neighbours.
     L2,
-    /// Ends without hardware addresses, which resolve no neighbours.
+    /// The ends have no hardware addresses and resolve no neighbours.
     L3,
 }
 

@@ -1,10 +1,10 @@
-//! A link as `ip` commands.
+//! Prints links as `ip` commands.
 
 use super::{Link, LinkKind, LinkRef, Tap};
 use crate::name::Mac;
 use std::fmt;
 
-/// Writes the options of any kind of link.
+/// Writes the options that all kinds of links have.
 pub(super) fn print_common(link: &Link, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(mac) = link.mac {
         write!(f, " address {mac}")?;

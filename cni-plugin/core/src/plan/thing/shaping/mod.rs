@@ -1,4 +1,5 @@
-//! Limits of an attachment: the requested rates, and the parameters computed from them.
+//! Shaping (rate limits) of an attachment: the requested rates, and the qdisc parameters computed
+//! from them.
 
 mod print;
 
@@ -18,14 +19,14 @@ const SECOND_NS: u128 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 /// Largest packet in bytes that the stack passes to a device (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u64 = 64 * 1024;
-/// Longest time of the largest packet at the rate, in milliseconds. Below 2 the sender's stack
+/// Maximum time in milliseconds that one packet takes at the rate. Below 2 ms, the sender's stack
 /// passes too little at a time to reach the rate.
 const GSO_MS: u64 = 5;
-/// Longest wait of a packet in the reference plugin's queue, in milliseconds.
+/// Longest wait of a packet in the reference plugin's qdisc, in milliseconds.
 const REFERENCE_MS: u64 = 25;
-/// Wait in nanoseconds above which a packet is dropped if others of its flow wait already.
+/// Wait in nanoseconds above which a packet is dropped if other packets of its flow are waiting.
 pub const HORIZON_NS: u64 = 100 * MS_NS;
-/// Additional wait in nanoseconds for a packet that is the only waiting one of its flow.
+/// Additional wait in nanoseconds that a packet may have if no other packet of its flow is waiting.
 pub const FIRST_NS: u64 = 200 * MS_NS;
 const ETHERNET_HEADER: u64 = 14;
 /// Largest delay of a timer in milliseconds, except on a fully loaded machine.
@@ -34,24 +35,24 @@ const LATE_MS: u64 = 1;
 /// A rate and the burst allowed beyond it, both counted at layer 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Bits per second, 8 at least.
+    /// Rate in bits per second, at least 8.
     pub bps: u64,
-    /// Bits.
+    /// Burst in bits.
     pub burst: u64,
 }
 
 impl Rate {
-    /// Returns the time of `bytes` at the rate, in nanoseconds.
+    /// Returns the time that `bytes` take at the rate, in nanoseconds.
     pub fn time_of(self, bytes: u64) -> u64 {
         nanoseconds(u128::from(bytes) * 8, self.bps)
     }
 
-    /// Returns the time of the burst at the rate, in nanoseconds.
+    /// Returns the time that the burst takes at the rate, in nanoseconds.
     pub fn burst_ns(self) -> u64 {
         nanoseconds(u128::from(self.burst), self.bps)
     }
 
-    /// Returns the bytes of `ms` milliseconds at the rate.
+    /// Returns the number of bytes that pass in `ms` milliseconds at the rate.
     pub fn bytes_in(self, ms: u64) -> u64 {
         u64::try_from(u128::from(self.bps) * u128::from(ms) / 8000).unwrap_or(u64::MAX)
     }
@@ -61,7 +62,7 @@ fn nanoseconds(bits: u128, bps: u64) -> u64 {
     u64::try_from(bits * SECOND_NS / u128::from(bps.max(1))).unwrap_or(u64::MAX)
 }
 
-/// The direction of packets.
+/// Direction of the packets that are shaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toward {
@@ -74,22 +75,23 @@ pub enum Toward {
 /// Shaping of the packets that leave through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaper {
-    /// The link.
+    /// The link through which the packets leave.
     pub at: LinkRef,
-    /// Direction of its packets.
+    /// Direction of the packets: to the container or to the network.
     pub toward: Toward,
-    /// Queue that delays the packets.
+    /// Qdisc that delays the packets.
     pub queue: Queue,
-    /// Rate and burst limit.
+    /// Rate limit and burst.
     pub rate: Rate,
     /// The link's MTU in bytes.
     pub mtu: u32,
 }
 
 impl Shaper {
-    /// Returns the horizon, in place of [`HORIZON_NS`], for packets of sockets of this node, in
-    /// containers or not. Such a socket is throttled, but ten of its largest packets must fit. The
-    /// maximum of 500 ms limits the wait of other packets at a low rate.
+    /// Returns the longest wait in nanoseconds of a packet from a socket of this node, in
+    /// containers or not; for other packets it is [`HORIZON_NS`]. Ten of the largest packets must
+    /// fit, because a socket sends less the more of its packets wait. The maximum of 500 ms limits
+    /// the wait of other packets at a low rate.
     pub fn socket_horizon_ns(&self) -> u64 {
         self.rate
             .time_of(10 * GSO_MAX)
@@ -101,17 +103,17 @@ impl Shaper {
         self.socket_horizon_ns() + FIRST_NS
     }
 
-    /// Returns the wait in nanoseconds above which a packet is marked. Two of the largest packets
-    /// must fit, or a single flow would be slowed below the rate. A packet is marked well before it
-    /// would be dropped.
+    /// Returns the wait in nanoseconds above which a packet is marked with ECN. Two of the largest
+    /// packets must fit into this time, or a single flow would be slowed below the rate. A packet
+    /// is marked well before it would be dropped.
     pub fn ecn_ns(&self) -> u64 {
         self.rate
             .time_of(2 * GSO_MAX)
             .clamp(5 * MS_NS, HORIZON_NS / 2)
     }
 
-    /// Returns the maximum number of packets in `fq`, at least 20,000. Separate full-size packets
-    /// reach the horizon before this number.
+    /// Returns the maximum number of packets in `fq`, at least 20,000. Full-size packets reach the
+    /// longest wait before they reach this number.
     pub fn most_packets(&self) -> u32 {
         const LEAST: u32 = 20_000;
         let full = u64::from(self.mtu) + ETHERNET_HEADER;
@@ -119,15 +121,15 @@ impl Shaper {
         u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST)
     }
 
-    /// Returns the size of a token bucket in bytes. A packet larger than the bucket would never
-    /// pass.
+    /// Returns the size of a `tbf` token bucket in bytes. It holds at least one full-size packet,
+    /// because a packet larger than the bucket would never pass.
     pub fn bucket(&self) -> u64 {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
     }
 
-    /// Returns the size in bytes of a token bucket after the program: the burst, or the largest
-    /// packet and the tokens that accumulate while a timer is late. That packet waits until the
-    /// bucket holds all of it.
+    /// Returns the size in bytes of a token bucket behind braid's eBPF program: the burst, or if
+    /// greater, the largest packet plus the tokens that accumulate while a timer is late. A packet
+    /// waits until the bucket holds enough tokens for all of it.
     pub fn bucket_of_large(&self) -> u64 {
         // Headers of Ethernet, IP and TCP with all options, for each segment.
         const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
@@ -140,8 +142,8 @@ impl Shaper {
         (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
     }
 
-    /// Returns the burst that the program's clock allows, in nanoseconds: the burst of the queue
-    /// that it models.
+    /// Returns the burst that the clock of the eBPF program allows, in nanoseconds. It is the burst
+    /// of the qdisc behind the program, because the clock models that qdisc.
     pub fn clock_burst_ns(&self) -> u64 {
         match self.queue {
             Queue::TbfPfifoFast => self.rate.time_of(self.bucket_of_large()),
@@ -149,15 +151,15 @@ impl Shaper {
         }
     }
 
-    /// Returns the bytes that may wait at a token bucket without a program, as in the reference
-    /// plugin.
+    /// Returns the number of bytes that may wait at a token bucket without an eBPF program, as in
+    /// the reference plugin.
     pub fn bucket_queue(&self) -> u64 {
         self.rate
             .bytes_in(REFERENCE_MS)
             .saturating_add(self.bucket())
     }
 
-    /// Returns the wait in nanoseconds above which `fq_codel` under a token bucket marks or drops
+    /// Returns the wait in nanoseconds above which `fq_codel` below a token bucket marks or drops
     /// packets: at least 5 ms, and enough for two packets.
     pub fn codel_target_ns(&self) -> u64 {
         (5 * MS_NS).max(
@@ -167,8 +169,8 @@ impl Shaper {
     }
 
     /// Returns the largest packet in bytes that the container's stack should pass at a time, so
-    /// that one packet does not delay all others at a low rate. `None` if the largest possible
-    /// packet does not.
+    /// that one packet does not delay all others at a low rate. `None` if even the largest possible
+    /// packet causes no such delay.
     pub fn gso_max_size(&self) -> Option<u32> {
         let least = 2 * u64::from(self.mtu);
         let size = self
@@ -178,22 +180,23 @@ impl Shaper {
         u32::try_from(size).ok().filter(|_| size < GSO_MAX)
     }
 
-    /// Returns the rate of the guard in bits per second: a tenth above the shaper's, so it never
-    /// drops packets that the shaper passed.
+    /// Returns the rate in bits per second for the guard of packet sockets. It is a tenth above the
+    /// shaper's rate, so the guard never drops packets that the shaper passed.
     pub fn guard_bps(&self) -> u64 {
         self.rate.bps.saturating_add(self.rate.bps / 10)
     }
 
-    /// Returns the burst of the guard, as its time at the rate, in nanoseconds.
+    /// Returns the burst for a guard, as the time in nanoseconds that it takes at the rate: 100 ms
+    /// more than the burst of the program's clock.
     pub fn guard_depth_ns(&self) -> u64 {
         self.clock_burst_ns().saturating_add(100 * MS_NS)
     }
 }
 
-/// Shaping of an attachment.
+/// Shaping (rate limits) of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaping {
-    /// Network, container id and interface ([`crate::cni::Owner::short`]).
+    /// Owner: network, container id and interface ([`crate::cni::Owner::short`]).
     pub owner: String,
     /// A shaper for each shaped direction.
     pub shapers: Vec<Shaper>,
@@ -201,24 +204,24 @@ pub struct Shaping {
     pub subnets: Option<Subnets>,
 }
 
-/// Packets selected by the remote address: the source of received packets, the destination of sent
-/// ones.
+/// Subnets that select packets by the remote address: the source of received packets, the
+/// destination of sent packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnets {
-    /// True to shape only these; false to shape all others.
+    /// True to shape only packets of these subnets; false to shape all other packets.
     pub only: bool,
     /// At most 64 subnets.
     pub nets: Vec<IpNet>,
 }
 
 impl Shaping {
-    /// Returns the shaper of a direction.
+    /// Returns the shaper of a direction; `None` if the direction is not shaped.
     pub fn shaper(&self, toward: Toward) -> Option<&Shaper> {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// True if all links are in one namespace. Shaping in the container's namespace exists as long
-    /// as the namespace does.
+    /// True if all links are in the namespace `ns`. Shaping in the container's namespace exists as
+    /// long as the namespace does.
     pub fn is_all_in(&self, ns: Ns) -> bool {
         self.links().all(|link| link.ns == ns)
     }
@@ -236,8 +239,8 @@ impl State for Shaping {
         self.links().next().map_or(Ns::Host, |at| at.ns)
     }
 
-    /// Writes the `tc` commands of each link. The rate is in the program's map, which no command
-    /// writes.
+    /// Writes the `tc` commands of each link. The rate is in the map of the eBPF program, which no
+    /// command writes.
     fn print(&self, verb: Verb, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commands = verb.word(print::add as fn(&Self) -> Vec<String>, print::del)(self);
         lines(f, self.links().map(|at| at.ns).zip(commands))
@@ -286,7 +289,7 @@ impl State for Shaping {
         self.shapers.retain(|shaper| !gone.contains(&&shaper.at));
     }
 
-    /// True if the limits have a link in common.
+    /// True if both shape a common link.
     fn is_same(&self, other: &Self) -> bool {
         self.links()
             .any(|at| other.links().any(|there| there == at))

@@ -3,7 +3,7 @@
 use super::{LinkRef, Queue, Rate, Shaper, Shaping};
 use std::fmt::Write;
 
-/// Returns a command for each link.
+/// Returns the commands that add the shaping, one line for each link.
 pub(super) fn add(shaping: &Shaping) -> Vec<String> {
     let program = |at: &LinkRef, hook: &str| {
         format!(
@@ -70,7 +70,7 @@ fn queue(shaper: &Shaper) -> String {
     }
 }
 
-/// Returns a command for each link.
+/// Returns the commands that delete the shaping, one line for each link.
 pub(super) fn del(shaping: &Shaping) -> Vec<String> {
     let mut lines = Vec::new();
     for shaper in &shaping.shapers {

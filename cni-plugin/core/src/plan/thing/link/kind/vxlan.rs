@@ -26,24 +26,26 @@ pub struct Vxlan {
     /// Source address; `None` means that the host's routes choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<IpAddr>,
-    /// UDP destination port, of sent and received packets.
+    /// UDP destination port of sent and received packets.
     pub port: u16,
-    /// TTL of the outer packets; `None` means the kernel's choice, 1 to a multicast group.
+    /// TTL of the outer packets. `None` means the kernel's choice, which is 1 for a multicast
+    /// group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
-    /// True if received frames make forwarding entries.
+    /// True if received frames create forwarding entries.
     pub learning: bool,
 }
 
 impl Vxlan {
-    /// Returns the bytes that the underlay's MTU must have beyond the link's.
+    /// Returns the size in bytes of the headers that the VXLAN adds to a packet. The MTU must be
+    /// smaller than the underlay's by this size.
     pub fn overhead(&self) -> u32 {
         let is_v6 = self.remote.or(self.local).is_some_and(|ip| ip.is_ipv6());
         let ip = if is_v6 { IPV6 } else { IPV4 };
         ip + UDP + VXLAN + ETHERNET
     }
 
-    /// Returns the largest MTU above an underlay with this one.
+    /// Returns the largest possible MTU on an underlay with the MTU `underlay`.
     pub fn most(&self, underlay: u32) -> u32 {
         underlay.saturating_sub(self.overhead())
     }
@@ -76,12 +78,13 @@ impl Vxlan {
     }
 }
 
-/// Returns the word of `ip link` before a destination.
+/// Returns the keyword of `ip link` for a destination: `group` for a multicast address, else
+/// `remote`.
 pub fn remote_word(ip: IpAddr) -> &'static str {
     if ip.is_multicast() { "group" } else { "remote" }
 }
 
-/// Returns the value of the setting `learning`.
+/// Returns the text for the setting `learning`: `on` or `off`.
 pub fn learning_word(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
