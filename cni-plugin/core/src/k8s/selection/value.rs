@@ -5,7 +5,7 @@ use crate::cni::bounds::shortened;
 use crate::name::IfName;
 use std::net::IpAddr;
 
-/// Default burst, in milliseconds at the rate.
+/// Duration in milliseconds for which the default burst lasts at the full rate.
 const BURST_MS: u64 = 10;
 /// Minimum of the default burst, in bits.
 const LEAST_BURST: u64 = 8 * 64 * 1024;
@@ -28,18 +28,18 @@ pub struct PortMapping {
 /// Rate limits by direction, seen from the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Towards the pod.
+    /// Limit of the traffic towards the pod, if any.
     pub ingress: Option<Limit>,
-    /// From the pod.
+    /// Limit of the traffic from the pod, if any.
     pub egress: Option<Limit>,
 }
 
-/// A rate and its burst.
+/// A rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// Rate in bits per second, not 0.
     pub rate: u64,
-    /// Burst in bits, not 0.
+    /// Burst in bits, not 0; `None` selects a default.
     pub burst: Option<u64>,
 }
 
@@ -80,7 +80,8 @@ impl Bandwidth {
     }
 }
 
-/// Parses the name of an interface that a pod may request.
+/// Parses an interface name that a pod requests. Refuses names with a special meaning in the
+/// kernel.
 pub fn interface_name(text: &str) -> Result<IfName, String> {
     let name = IfName::parse(text).map_err(|error| error.to_string())?;
     match text {
@@ -135,7 +136,8 @@ pub(super) fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Opti
     }
 }
 
-/// Parses eight hexadecimal bytes, grouped like a hardware address.
+/// Parses an InfiniBand GUID: eight hexadecimal bytes, grouped like a hardware address. Returns it
+/// with colons; `None` if it is invalid.
 pub(super) fn guid(text: &str) -> Option<String> {
     let (separator, digits) = match text.as_bytes().get(2)? {
         b':' => (':', 2),
