@@ -14,7 +14,7 @@ pub const CNI: &str = "cni";
 /// Maximum length of a file name in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// Device types, each with the required keys of its object.
+/// Device types, each with the required keys of the object that describes the device.
 const TYPES: [(&str, &[&str]); 4] = [
     ("pci", &["pci-address"]),
     ("vdpa", &["parent-device", "driver", "path"]),

@@ -65,7 +65,7 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// Names of the pod's ResourceClaims, including claims generated from a template.
+    /// Names of the pod's resource claims, including claims generated from a template.
     pub resource_claims: Vec<String>,
     /// `spec.nodeName`.
     pub node: String,
@@ -115,7 +115,7 @@ pub struct IpamClaim {
     pub conditions: Vec<Json>,
 }
 
-/// Returns the string at `key`; `None` if it is absent or has another type.
+/// Returns the string at `key`; `None` if the key is absent or its value is not a string.
 pub fn text_at<'a>(json: &'a Json, key: &str) -> Option<&'a str> {
     json.get(key)?.as_str()
 }

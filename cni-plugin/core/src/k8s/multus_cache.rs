@@ -39,7 +39,7 @@ pub struct CachedAdd {
 }
 
 /// Parses Multus' file about a container. The first network gets `ifname`, the runtime's interface
-/// name, unless the file has another name for it. A network that can't be parsed is an error in the
+/// name, unless the file requests another name. A network that can't be parsed is an error in the
 /// returned list.
 pub fn delegates(bytes: &[u8], ifname: &str) -> Result<Vec<Result<Delegate, Error>>, Error> {
     let Json::Array(items) = Json::parse(bytes, "Multus' file of the container")? else {
@@ -158,7 +158,7 @@ pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
 mod tests {
     use super::*;
 
-    /// Returns a file as Multus 4.3 writes it, without keys that it does not read back.
+    /// Returns a file as Multus 4.3 writes it, without the keys that Multus does not read back.
     fn file(entries: &[(&str, &str, &str)]) -> Vec<u8> {
         let item = |(name, ifname, config): &(&str, &str, &str)| {
             let requested = if ifname.is_empty() {

@@ -1,5 +1,5 @@
-//! Network definitions: configurations from a NetworkAttachmentDefinition, a file or another
-//! configuration.
+//! Network definitions: configurations from a NetworkAttachmentDefinition, a file, or inside
+//! another configuration.
 
 use super::settings::key_of_pods;
 use super::{Nad, ObjectName, RESOURCE_NAME, text_at};
@@ -13,7 +13,7 @@ const BRAID: &str = "braid";
 const MAX_PLUGINS: usize = 64;
 /// Key in a plugin's configuration with the plugin's capabilities.
 const CAPABILITIES: &str = "capabilities";
-/// Key inside `args` with arguments for any plugin.
+/// Key in a configuration's `args` with the arguments that any plugin may use.
 const CNI: &str = "cni";
 
 /// Configuration of a network: one plugin, or a list of plugins.
@@ -26,7 +26,7 @@ pub struct Definition {
 /// Result of looking up a network.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Configuration.
+    /// Configuration of the network.
     pub definition: Definition,
     /// NetworkAttachmentDefinition of the network, if any.
     pub object: Option<ObjectName>,
@@ -141,7 +141,7 @@ impl Definition {
         self.list.version
     }
 
-    /// Plugins of the network.
+    /// Configurations of the network's plugins.
     pub fn plugins(&self) -> &[Json] {
         &self.list.plugins
     }
@@ -159,7 +159,7 @@ impl Definition {
         self.list.has_capability(capability).is_ok_and(|has| has)
     }
 
-    /// Merges the arguments `more` into `args.cni` of each plugin. They replace present arguments
+    /// Merges the arguments `more` into `args.cni` of each plugin. They replace existing arguments
     /// of the same name.
     pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
         for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {

@@ -24,7 +24,7 @@ pub struct Network {
     pub ifname: IfName,
     /// Configuration, including the pod's `cni-args`.
     pub definition: Definition,
-    /// `runtimeConfig` of this network only.
+    /// `runtimeConfig` for the plugins of this network only.
     pub runtime_config: Json,
     /// Keys of `runtime_config` that the pod requests.
     pub asked: Vec<&'static str>,
@@ -89,8 +89,8 @@ impl Network {
 
     /// Checks that the result has the IP and hardware addresses that the pod requests, because
     /// plugins can ignore a request. `seen` is the hardware address of the interface in the kernel,
-    /// used if the result has none. Without either, as for an interface that is not a kernel link,
-    /// the hardware address is not checked.
+    /// used if the result has none. If both are absent, as for an interface that is not a kernel
+    /// link, the hardware address is not checked.
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(

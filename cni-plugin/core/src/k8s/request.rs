@@ -38,7 +38,7 @@ pub struct BuiltIn<'a> {
 /// Rules by which a network serves a pod's requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
-    /// True if each request needs a plugin with the capability, as the specification says.
+    /// True if each request needs a plugin with the capability for it, as the specification says.
     pub is_strict: bool,
     /// Plugin types that braid implements.
     pub built_in: BuiltIn<'a>,
@@ -71,7 +71,7 @@ pub enum Handling {
 }
 
 /// Passes a pod's requests to the plugins of its network. Returns the pairs that external plugins
-/// get in `CNI_ARGS`.
+/// get in `CNI_ARGS`. Fails if a request is refused.
 pub fn serve(
     selection: &Selection,
     definition: &mut Definition,

@@ -111,8 +111,8 @@ pub fn wanted(
     }
     Ok(all)
 }
-/// Returns the networks of a pod, ready to be attached. The default network gets the interface
-/// `ifname` and, as the only network, the runtime's `runtime_config`. Refuses requests that can't
+/// Returns the networks of a pod, ready to be attached. The default network has the interface
+/// `ifname`, and only this network gets the runtime's `runtime_config`. Refuses requests that can't
 /// be served, before any plugin runs.
 pub fn networks(
     found: Vec<(Choice, Found)>,

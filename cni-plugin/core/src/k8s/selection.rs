@@ -43,7 +43,7 @@ pub struct Selection {
     pub object: ObjectName,
     /// `interface`: name of the interface in the pod.
     pub interface: Option<IfName>,
-    /// `ips` as written: addresses with or without prefix.
+    /// `ips` as written: addresses with or without prefix length.
     pub ips: Vec<String>,
     /// `mac`: hardware address of the interface.
     pub mac: Option<Mac>,
@@ -59,7 +59,7 @@ pub struct Selection {
     pub infiniband_guid: Option<String>,
     /// `ipam-claim-reference`: name of an IPAMClaim in the pod's namespace.
     pub ipam_claim: Option<String>,
-    /// `deviceID`, a key of Multus only.
+    /// `deviceID`: id of the device. Only Multus defines this key.
     pub device: Option<String>,
     /// Unknown keys of the item, which the specification reserves.
     pub unknown: Vec<String>,
@@ -362,7 +362,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Returns the keys that are neither in [`KEYS`] nor an extension, which has a dot in its name.
+/// Returns the keys that are not in [`KEYS`]. Keys with a dot are extensions and are omitted.
 fn unknown_keys(fields: &[(String, Json)]) -> Vec<String> {
     let mut unknown = Vec::new();
     for (key, _) in fields {

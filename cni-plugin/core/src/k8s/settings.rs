@@ -17,19 +17,20 @@ const SYSTEM: &str = "kube-system";
 /// Settings for attaching pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `kubeconfig`: file with address and credentials of the Kubernetes API. Without it, only
-    /// inline networks are available.
+    /// `kubeconfig`: file with address and credentials of the Kubernetes API. Without it, pod
+    /// annotations are not read, and networks come only from this configuration and from files.
     pub kubeconfig: Option<PathBuf>,
     /// `invalidAnnotation`: `fail` (default) or `ignore`.
     pub invalid_annotation: InvalidAnnotation,
     /// Default network: `clusterNetwork`, the first of `delegates`, or braid's own `plugins` or
     /// `network`.
     pub default_network: Origin,
-    /// Further networks of each pod: the other `delegates`.
+    /// Further networks of each pod: the `delegates` after the first one.
     pub more_networks: Vec<Origin>,
     /// Networks of each pod outside the system namespaces: `defaultNetworks`.
     pub default_networks: Vec<Origin>,
-    /// `systemNamespaces`, default `["kube-system"]`.
+    /// `systemNamespaces`, default `["kube-system"]`: namespaces of pods that do not get
+    /// `defaultNetworks`.
     pub system_namespaces: Vec<String>,
     /// `multusNamespace`, default `kube-system`: namespace of the networks that these settings
     /// name.
@@ -41,20 +42,20 @@ pub struct Settings {
     pub cni_dir: PathBuf,
     /// `binDir`: folder searched for plugins before `CNI_PATH`.
     pub bin_dir: Option<PathBuf>,
-    /// `readinessindicatorfile`: exists once the default network is ready.
+    /// `readinessindicatorfile`: file that exists once the default network is ready.
     pub readiness_file: Option<PathBuf>,
     /// `auxiliaryCNIChainName`: folder beside the default network's file. The plugins in this
-    /// folder run last.
+    /// folder run after all networks of the pod.
     pub auxiliary_chain: Option<String>,
-    /// `statusPrefixLength`, default false, as consumers expect: addresses in the status include
-    /// their prefix length. `statusGateway`, default true: the status also has Multus' key
-    /// `gateway`, which is not in the specification.
+    /// `statusPrefixLength`: addresses in the status include their prefix length; default false, as
+    /// consumers expect. `statusGateway`: the status also has Multus' key `gateway`, which is not
+    /// in the specification; default true.
     pub status: Form,
     /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the
     /// network has the capability for it.
     pub require_capabilities: bool,
     /// `globalNamespaces`, default `default`: namespaces with networks that all pods may use.
-    /// `None` without `namespaceIsolation`.
+    /// `None` if `namespaceIsolation` is off, so that pods may use all networks.
     isolation: Option<Vec<String>>,
 }
 
@@ -63,7 +64,7 @@ pub struct Settings {
 pub enum InvalidAnnotation {
     /// The pod does not start.
     Fail,
-    /// The pod gets only the default network.
+    /// The invalid annotation is treated as absent.
     Ignore,
 }
 
@@ -161,7 +162,7 @@ impl Settings {
     }
 }
 
-/// Returns the key that makes the configuration attach pods, if any.
+/// Returns the key that makes the configuration attach pods to networks, if any.
 pub fn key_of_pods(json: &Json) -> Option<&'static str> {
     ["kubeconfig", "clusterNetwork", "delegates"]
         .into_iter()

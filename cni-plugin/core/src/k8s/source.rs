@@ -19,8 +19,8 @@ pub enum SourceError {
         /// The request and its error.
         why: String,
     },
-    /// Permanent until somebody fixes it: missing rights or credentials, an object that can't be
-    /// parsed.
+    /// Permanent until an administrator fixes it: missing rights or credentials, an object that
+    /// can't be parsed.
     Lasting {
         /// The request and its error.
         why: String,
@@ -62,8 +62,8 @@ pub struct Edit<'a> {
     pub key: &'a str,
     /// All annotations of the pod as last read; `None` to read them first.
     pub seen: Option<&'a BTreeMap<String, String>>,
-    /// Returns the new value for the current one; `None` leaves the annotation unchanged. May be
-    /// called several times.
+    /// Returns the new value for the current value; `None` leaves the annotation unchanged. The
+    /// function may be called several times.
     pub value: &'a dyn Fn(Option<&str>) -> Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub trait Source {
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError>;
 
-    /// Reads these NADs in parallel. Omits missing ones and keeps the given order.
+    /// Reads these NADs in parallel. Omits missing NADs and keeps the order of `names`.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
     /// Changes one annotation of the pod with this uid. If another writer has changed the

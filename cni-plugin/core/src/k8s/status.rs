@@ -11,7 +11,7 @@ const CONTAINER: &str = "io.braid/container";
 /// An attached network of a pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Attached<'a> {
-    /// Name of the NetworkAttachmentDefinition with its namespace, or of the network.
+    /// Name of the NetworkAttachmentDefinition with its namespace, or else the network's name.
     pub name: &'a str,
     /// `CNI_IFNAME`.
     pub ifname: &'a str,
@@ -19,7 +19,7 @@ pub struct Attached<'a> {
     pub is_default: bool,
     /// The result; `None` if the plugins returned none.
     pub result: Option<&'a AddResult>,
-    /// MTU that the kernel reports for the interface, for results without one.
+    /// MTU that the kernel reports for the interface, used if the result has no MTU.
     pub mtu: Option<u32>,
     /// True if the pod requested its default route on this network.
     pub has_default_route: bool,

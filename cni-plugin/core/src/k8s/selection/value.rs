@@ -21,7 +21,7 @@ pub struct PortMapping {
     pub container_port: u16,
     /// `tcp`, `udp` or `sctp`.
     pub protocol: &'static str,
-    /// Address of the node; any address if absent.
+    /// Address of the node; `None` means any address.
     pub host_ip: Option<IpAddr>,
 }
 
@@ -136,8 +136,8 @@ pub(super) fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Opti
     }
 }
 
-/// Parses an InfiniBand GUID: eight hexadecimal bytes, grouped like a hardware address. Returns it
-/// with colons; `None` if it is invalid.
+/// Parses an `infiniband-guid`: eight hexadecimal bytes, grouped like a hardware address. Returns
+/// the bytes separated by colons; `None` if they are invalid.
 pub(super) fn guid(text: &str) -> Option<String> {
     let (separator, digits) = match text.as_bytes().get(2)? {
         b':' => (':', 2),
