@@ -13,7 +13,8 @@ pub trait Protocol: Debug + Clone {
     /// Packet or message to send.
     type Packet: Debug + Clone + PartialEq;
 
-    /// Returns the packet to send in the client's current phase; `None` if nothing is to send.
+    /// Returns the packet to send in the client's current phase; `None` if the client sends nothing
+    /// in this phase.
     fn packet(&self, state: &ClientState<Self::Lease>, now: Duration) -> Option<Self::Packet>;
 }
 
@@ -65,7 +66,7 @@ pub enum Phase<L> {
     Over,
 }
 
-/// State of a DHCP client on which the packets depend.
+/// State of a DHCP client from which its packets are built.
 #[derive(Debug, Clone)]
 pub struct ClientState<L: Leased> {
     /// Phase of the client.
@@ -85,7 +86,7 @@ pub struct ClientState<L: Leased> {
 pub struct Client<P: Protocol> {
     /// The protocol, with the client's identity.
     pub protocol: P,
-    /// State on which the packets depend.
+    /// State from which the packets are built.
     pub state: ClientState<P::Lease>,
     limits: Limits,
     /// Time at which the client gives up acquiring a lease; `None` once the client has had a lease.

@@ -71,7 +71,7 @@ impl Families {
 }
 
 impl DhcpConfig {
-    /// Parses `ipam`. The key `fromArg` takes an option's value from `CNI_ARGS`.
+    /// Parses `ipam`. An option with `fromArg` takes its value from `cni_args`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
             .json
@@ -132,7 +132,7 @@ impl DhcpConfig {
         })
     }
 
-    /// Returns the identity of an owner's link as a DHCPv4 client.
+    /// Returns the identity of `owner`, a container interface, as a DHCPv4 client.
     pub fn v4(&self, owner: &Owner, mac: Mac, broadcast: bool) -> v4::Identity {
         let id = client_id(owner).into_bytes();
         let mut options = vec![(v4::CLIENT_ID, [vec![0], id].concat())];
@@ -148,14 +148,14 @@ impl DhcpConfig {
         }
     }
 
-    /// Returns the identity of an owner's link as a DHCPv6 client.
+    /// Returns the identity of `owner`, a container interface, as a DHCPv6 client.
     pub fn v6(owner: &Owner) -> v6::Identity {
         v6::Identity::of(&client_id(owner))
     }
 }
 
-/// Returns the client id that identifies `owner` to DHCP servers, at most 254 bytes, as in the
-/// reference plugin.
+/// Returns the client id of `owner`, a container interface, for DHCP servers. It has at most 254
+/// bytes and is the same as in the reference plugin.
 pub fn client_id(owner: &Owner) -> String {
     let mut id = format!("{}/{}/{}", owner.container_id, owner.network, owner.ifname);
     while id.len() > 254 {

@@ -20,7 +20,7 @@ pub enum Output {
     Bound,
     /// A lease is no longer valid, so its address must be deleted from the link.
     Lost {
-        /// Address; `None` if the server sent no mask, so the address was never on the link.
+        /// Leased address; `None` if the server sent no mask, so the address was never on the link.
         ip: Option<IpConfig>,
         /// Routes of the lease.
         routes: Vec<Route>,
@@ -43,7 +43,7 @@ pub struct Held {
 /// A link and its owner, as presented to DHCP servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Owner of the link.
+    /// Network, container and interface name of the link.
     pub owner: &'a Owner,
     /// Hardware address of the link.
     pub mac: Mac,

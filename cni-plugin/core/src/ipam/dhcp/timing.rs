@@ -91,7 +91,8 @@ impl Terms {
 }
 
 /// Returns the delay after the unanswered packet number `sent`, counted from 1. The first four
-/// delays are 2 s, as in the reference daemon. Later delays double from 4 s up to `most`.
+/// delays are 2 s, as in the reference daemon. Later delays double from 4 s up to `most`. Each
+/// delay has a random jitter of up to 1 s.
 pub fn backoff(sent: u32, most: Duration, rng: Dice<'_>) -> Duration {
     const SHORT: u32 = 4;
     let wait = match sent.saturating_sub(SHORT) {
