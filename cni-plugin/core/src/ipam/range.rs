@@ -161,7 +161,8 @@ impl Range {
             });
         }
         if range_start > range_end {
-            // Only for a start at the broadcast address. The reference would then leave the subnet.
+            // Happens only if the range starts at the broadcast address. The reference plugin would
+            // then assign addresses outside the subnet.
             return Err(RangeError::StartAfterEnd {
                 start: range_start,
                 end: range_end,

@@ -99,7 +99,7 @@ pub fn backoff(sent: u32, most: Duration, rng: Dice<'_>) -> Duration {
         0 => Duration::from_secs(2),
         more => Duration::from_secs(4 << (more - 1).min(8)).min(most),
     };
-    // Random jitter of one second in both directions.
+    // Random jitter of up to one second in both directions.
     (wait + Duration::from_millis(rng() % 2000)).saturating_sub(Duration::from_secs(1))
 }
 

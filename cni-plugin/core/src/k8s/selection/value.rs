@@ -85,7 +85,7 @@ impl Bandwidth {
 pub fn interface_name(text: &str) -> Result<IfName, String> {
     let name = IfName::parse(text).map_err(|error| error.to_string())?;
     match text {
-        // The kernel would treat it as a pattern and pick a number.
+        // The kernel would treat the name as a pattern and replace `%d` by a number.
         _ if text.contains('%') => Err("interface name contains %".to_owned()),
         // Sysctls of these names apply to all interfaces and to new ones.
         "all" | "default" => Err("interface name is reserved by the kernel".to_owned()),
