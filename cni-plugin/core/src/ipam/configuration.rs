@@ -1,23 +1,23 @@
-//! Configurations of the built-in IPAMs.
+//! Configurations of the built-in IPAM plugins.
 
 use crate::cni::{Error, NetConf};
 use crate::ipam::{dhcp, host_local, static_ip};
 
-/// Creates the registry from one line for each type.
+/// Defines the registry of built-in IPAM plugins from one line for each type.
 macro_rules! types {
     ($($kind:literal => $name:ident($config:ty),)*) => {
-        /// Types that run in this process.
+        /// Types of the built-in IPAM plugins, which run in this process.
         pub const TYPES: &[&str] = &[$($kind),*];
 
-        /// Configuration of a built-in IPAM.
+        /// Configuration of a built-in IPAM plugin.
         #[derive(Debug)]
         pub enum Configuration {
             $(#[doc = concat!("`", $kind, "`.")] $name($config),)*
         }
 
         impl Configuration {
-            /// Parses the configuration of an IPAM of this `type`; `None` if the type is not built
-            /// in.
+            /// Parses the configuration of the IPAM plugin type `kind`; `None` if the type is not
+            /// built in.
             pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse(conf, cni_args)?)),)*
@@ -25,8 +25,8 @@ macro_rules! types {
                 })
             }
 
-            /// Parses like [`Configuration::parse`], for DEL: only the keys needed to release
-            /// addresses.
+            /// Parses only the keys that DEL needs to release addresses; `None` if the type `kind`
+            /// is not built in.
             pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse_for_release(conf)?)),)*

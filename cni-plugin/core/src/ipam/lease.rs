@@ -1,4 +1,4 @@
-//! Lease that an IPAM gives an attachment.
+//! Lease that an IPAM plugin gives an attachment.
 
 use crate::cni::{AddResult, Dns, IpConfig, Route};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Addresses, routes and name resolution for one attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Addresses; their `interface` is unset.
+    /// Addresses. The field `interface` of each address is unset.
     pub ips: Vec<IpConfig>,
     /// Routes from the IPAM configuration.
     pub routes: Vec<Route>,
@@ -14,13 +14,13 @@ pub struct Lease {
     pub dns: Dns,
 }
 
-/// Owner of an attachment's addresses that outlives containers and keeps the addresses between
-/// them.
+/// Claim to an attachment's addresses by an owner that outlives containers. The owner keeps the
+/// addresses from one container to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Owner of the addresses, in place of a container id.
+    /// Owner id of the addresses, used in place of a container id.
     pub owner: String,
-    /// Addresses of the owner; empty if any address will do.
+    /// Addresses that the owner already has; empty if any address will do.
     pub addresses: Vec<IpAddr>,
 }
 

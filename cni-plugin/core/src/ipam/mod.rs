@@ -1,5 +1,5 @@
-//! Address assignment: the addresses that an attachment may get. The verbs of each IPAM and the
-//! storage of leases are in braid-node.
+//! Address assignment (IPAM): the addresses that an attachment may get. The CNI commands of each
+//! IPAM plugin and the storage of leases are in the crate braid-node.
 //!
 //! ```text
 //!  configuration ─► host_local: range::RangeSet ─► allocator: order of addresses ─┐

@@ -5,14 +5,16 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range as written. [`Range::new`] sets defaults for absent fields.
+/// An address range as written in the configuration. [`Range::new`] sets defaults for absent
+/// fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSpec {
     /// `subnet`, with the host bits as written.
     pub subnet: Option<IpNet>,
     /// `rangeStart`, inclusive; default the first address after the network address.
     pub range_start: Option<IpAddr>,
-    /// `rangeEnd`, inclusive; default the last address, or in IPv4 the one before broadcast.
+    /// `rangeEnd`, inclusive; default the last address of the subnet, or in IPv4 the address before
+    /// the broadcast address.
     pub range_end: Option<IpAddr>,
     /// `gateway`, which may be outside the subnet; default the first address after the network
     /// address. A /31 (RFC 3021) or /127 (RFC 6164) has two host addresses and no default gateway.
@@ -31,8 +33,8 @@ impl RangeSpec {
         })
     }
 
-    /// Makes one address of a two-address subnet the gateway, unless it has one. Uses the first
-    /// address, or the last if the range contains only the first.
+    /// Sets the gateway of a two-address subnet that has none: the first address, or the last
+    /// address if the range contains only the first.
     #[must_use]
     pub fn with_gateway(mut self) -> Self {
         if let Some(subnet) = self.subnet.filter(is_pair)
@@ -48,8 +50,8 @@ impl RangeSpec {
         self
     }
 
-    /// Parses the list of lists of ranges under `key`, one list for each address, without
-    /// validation. Errors have code 6.
+    /// Parses the value of `key`, a list of range sets, without validation. Each set is a list of
+    /// ranges and gives an attachment one address. Errors have code 6.
     pub fn parse_sets(json: &Json, key: &str) -> Result<Vec<Vec<Self>>, Error> {
         json.each(key, |set| match set {
             Json::Null => Ok(Vec::new()),
@@ -76,12 +78,12 @@ pub struct Range {
     gateway: Option<IpAddr>,
 }
 
-/// Ranges of one family without overlaps. An attachment gets one address from it.
+/// Ranges of one address family without overlaps. An attachment gets one address from the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// Reason why a range is refused. The messages match the reference plugin's; where those do not
-/// show the offending value, it is appended.
+/// Reason why a range or a range set is refused. The messages match the reference plugin. The
+/// offending value is appended to messages that lack it in the reference plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {
@@ -124,7 +126,8 @@ impl fmt::Display for RangeError {
 impl std::error::Error for RangeError {}
 
 impl Range {
-    /// Sets the defaults. Refuses a range that can't give an address.
+    /// Returns the validated range, with defaults for absent fields. Refuses a range that can't
+    /// provide an address.
     pub fn new(spec: &RangeSpec) -> Result<Self, RangeError> {
         let subnet = spec.subnet.ok_or(RangeError::NoSubnet)?;
         if subnet.prefix_len() == subnet.max_prefix_len() {
@@ -158,7 +161,8 @@ impl Range {
             });
         }
         if range_start > range_end {
-            // Only for a start at the broadcast address. The reference would then leave the subnet.
+            // Happens only if the range starts at the broadcast address. The reference plugin would
+            // then assign addresses outside the subnet.
             return Err(RangeError::StartAfterEnd {
                 start: range_start,
                 end: range_end,
@@ -191,7 +195,7 @@ impl Range {
         self.gateway
     }
 
-    /// True if `ip` is between start and end.
+    /// True if `ip` is between the first and the last address, inclusive.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.start.is_ipv4() && (self.start..=self.end).contains(&ip)
     }
@@ -279,7 +283,7 @@ pub fn to_bits(ip: IpAddr) -> u128 {
     }
 }
 
-/// Returns the address with this number. For IPv4 only the low 32 bits are used.
+/// Returns the address with these bits. IPv4 uses only the low 32 bits.
 pub fn from_bits(bits: u128, is_ipv4: bool) -> IpAddr {
     let [.., a, b, c, d] = bits.to_be_bytes();
     if is_ipv4 {
@@ -293,12 +297,13 @@ fn offset(ip: IpAddr, by: u128) -> IpAddr {
     from_bits(to_bits(ip).wrapping_add(by), ip.is_ipv4())
 }
 
-/// True if the subnet has two addresses, both for hosts.
+/// True if the subnet is a /31 or /127, which has exactly two addresses, both for hosts.
 fn is_pair(subnet: &IpNet) -> bool {
     subnet.prefix_len() + 1 == subnet.max_prefix_len()
 }
 
-/// Returns the last usable address: in IPv4 the one before broadcast, in IPv6 the last one.
+/// Returns the last usable address: in IPv4 the address before the broadcast address, in IPv6 the
+/// last address.
 fn last_usable(subnet: IpNet) -> IpAddr {
     match subnet {
         IpNet::V4(net) if !is_pair(&subnet) => {

@@ -1,4 +1,5 @@
-//! The `static` IPAM: addresses from the configuration or the runtime. It stores nothing.
+//! The `static` IPAM plugin: addresses from the configuration or the runtime. The plugin stores
+//! nothing.
 
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::{AddResult, CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
@@ -6,20 +7,21 @@ use crate::ipam::Lease;
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use ipnet::IpNet;
 
-/// A validated configuration.
+/// Validated configuration of the `static` IPAM plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaticConfig {
     /// Addresses in order, possibly none. Host bits are kept, and `interface` is unset.
     pub addresses: Vec<IpConfig>,
     /// `routes`, copied into the result.
     pub routes: Vec<Route>,
-    /// `dns`.
+    /// `dns`, copied into the result.
     pub dns: Dns,
 }
 
 impl StaticConfig {
-    /// Parses `ipam` and its overrides. `CNI_ARGS` adds addresses. `args.cni.ips` replaces all of
-    /// them, and `runtimeConfig.ips` replaces those as well.
+    /// Parses `ipam` and its overrides. Addresses in `CNI_ARGS` are added to the configured
+    /// addresses. `args.cni.ips` replaces all these addresses, and `runtimeConfig.ips` takes
+    /// precedence over `args.cni.ips`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
             .json
@@ -72,8 +74,8 @@ impl StaticConfig {
         }
     }
 
-    /// Checks the gateways in `prev_result` against the configuration, for each configured address
-    /// in it.
+    /// Checks that each configured address with a gateway has the same gateway in `prev_result`.
+    /// Ignores addresses that are not in `prev_result`.
     pub fn check_gateways(
         &self,
         prev_result: Option<&AddResult>,
@@ -112,8 +114,8 @@ fn in_ipam(error: Error) -> Error {
     error.at_key("ipam")
 }
 
-/// Parses `IP` and `GATEWAY`, lists separated by commas. A gateway applies to every address in `IP`
-/// with a subnet that contains it.
+/// Parses `IP` and `GATEWAY` in `CNI_ARGS`, which are comma-separated lists. A gateway applies to
+/// every address in `IP` with a subnet that contains the gateway.
 fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     let args = CniArgs::parse(cni_args, &["IP", "GATEWAY"])?;
     let mut addresses = Vec::new();
@@ -139,7 +141,7 @@ fn addresses_of_cni_args(cni_args: &str) -> Result<Vec<IpConfig>, Error> {
     Ok(addresses)
 }
 
-/// Parses an address with its prefix. The error is `<what> in CIDR notation, got: '<text>'`.
+/// Parses an address with its prefix length. The error is `<what> in CIDR notation, got: '<text>'`.
 fn cidr(what: &str, text: &str) -> Result<IpConfig, Error> {
     let address: IpNet = parse_cidr(text).map_err(|e| {
         Error::config(format!("{what} in CIDR notation, got: '{text}'")).with_details(e.msg)

@@ -1,4 +1,5 @@
-//! Pod annotations that select networks, in both formats, validated before any plugin runs.
+//! Parser of the pod annotations that select networks, in JSON or comma-separated format. An
+//! annotation is validated before any plugin runs.
 
 use super::selection::{Item, Selection, interface_name};
 use super::{DEFAULT_NETWORK, NETWORKS, ObjectName, names};
@@ -6,30 +7,31 @@ use crate::cni::bounds::shortened;
 use crate::cni::{Error, FaultPlace, Json, PathPart};
 use std::fmt;
 
-/// Maximum length of an annotation in bytes. Kubernetes refuses one of 256 KiB.
+/// Maximum length of an annotation in bytes. Kubernetes limits all annotations of a pod together to
+/// 256 KiB.
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum number of networks of a pod.
 pub const MAX_ITEMS: usize = 64;
 
-/// The reason why an annotation is invalid as a whole.
+/// A fault that makes a pod annotation invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// The annotation's key.
     pub annotation: &'static str,
-    /// Number of the item, from 1; 0 if the fault is not in a single item.
+    /// Number of the item with the fault, from 1; 0 if the fault is not in a single item.
     pub item: usize,
     /// Key within the item; empty if the fault is not in a single key.
     pub key: String,
-    /// Value as written, shortened.
+    /// Faulty value as written, shortened for the message.
     pub value: String,
-    /// The fault.
+    /// Description of the fault.
     pub why: String,
     /// Place of the fault in the annotation.
     pub place: FaultPlace,
 }
 
 impl Invalid {
-    /// Places the fault in an item of a list inside the value.
+    /// Narrows the place of the fault to the element at `index` of a list.
     #[must_use]
     pub fn at_index(mut self, index: usize) -> Self {
         if let FaultPlace::Path(path) = &mut self.place {
@@ -39,7 +41,8 @@ impl Invalid {
     }
 }
 
-/// Returns the place of an item's key, or of the item if `key` is empty; `item` counts from 1.
+/// Returns the place of `key` in an item of the annotation, or of the whole item if `key` is empty.
+/// `item` counts from 1.
 pub fn place_of(item: usize, key: &str) -> FaultPlace {
     let mut path = vec![PathPart::Index(item.saturating_sub(1))];
     if !key.is_empty() {
@@ -69,7 +72,8 @@ impl From<Invalid> for Error {
     }
 }
 
-/// Parses [`NETWORKS`] of a pod in `namespace`; empty if the annotation is blank.
+/// Parses the annotation [`NETWORKS`] of a pod in `namespace`. A blank annotation selects no
+/// network.
 pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> {
     let selections = selections(NETWORKS, text, namespace)?;
     let mut routed = selections
@@ -94,8 +98,8 @@ pub fn networks(text: &str, namespace: &str) -> Result<Vec<Selection>, Invalid> 
     }
 }
 
-/// Parses [`DEFAULT_NETWORK`], which must name exactly one network; `None` if the annotation is
-/// blank. `namespace` is the default namespace of the network.
+/// Parses the annotation [`DEFAULT_NETWORK`], which must name exactly one network; `None` if the
+/// annotation is blank. `namespace` is used if the annotation does not name one.
 pub fn default_network(text: &str, namespace: &str) -> Result<Option<Selection>, Invalid> {
     let mut selections = selections(DEFAULT_NETWORK, text, namespace)?;
     match (selections.pop(), selections.len()) {

@@ -5,12 +5,12 @@ use crate::kernel_numbers::RT_TABLE_MAIN;
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
 
-/// Address families.
+/// A set of address families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Families {
-    /// IPv4.
+    /// True if IPv4 is in the set.
     pub v4: bool,
-    /// IPv6.
+    /// True if IPv6 is in the set.
     pub v6: bool,
 }
 
@@ -49,10 +49,11 @@ pub enum DefaultRoutes {
     Via(Vec<Gateway>),
 }
 
-/// Returns the change for each network of a pod. `asked` is `default-route` of each network, `own`
-/// the families of the default routes in its own configuration. The other networks lose the default
-/// routes of the families that the chosen network has. If it has none and names no gateway, they
-/// lose both families.
+/// Returns the change for each network of a pod. `asked` has the gateways in `default-route` for
+/// each network, and `own` the families of each network's configured default routes. The first
+/// network with `default-route` is chosen. The other networks lose their default routes in the
+/// families of the chosen network's gateways or, without gateways, of its configured default
+/// routes. If it has neither, the other networks lose their default routes in both families.
 pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoutes> {
     let Some((chosen, gateways)) = asked
         .iter()
@@ -76,7 +77,8 @@ pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoute
     (0..asked.len()).map(change).collect()
 }
 
-/// Gives the first gateway the lowest metric. A single gateway needs no metric.
+/// Numbers the metrics from 1, so that the first gateway is preferred. A single gateway has metric
+/// 0.
 fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
     let are_several = gateways.len() > 1;
     let mut numbered = Vec::with_capacity(gateways.len());
@@ -90,7 +92,7 @@ fn with_metrics(gateways: &[IpAddr]) -> Vec<Gateway> {
 }
 
 impl DefaultRoutes {
-    /// Families in which the network's own default routes are deleted.
+    /// Returns the families in which the network's own default routes are deleted.
     pub fn families(&self) -> Families {
         match self {
             Self::Keep => Families::default(),
@@ -146,8 +148,8 @@ pub fn families(result: &AddResult) -> Families {
     Families::of(&all)
 }
 
-/// Returns the gateways of the default routes in a result, by metric. A route without a gateway
-/// uses the gateway of the first address of its family.
+/// Returns the gateways of the default routes in a result, ordered by metric. For a route without a
+/// gateway, the gateway of the first address in the route's family is returned.
 pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
     let mut routes: Vec<&Route> = result
         .routes
@@ -167,7 +169,7 @@ pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
     gateways
 }
 
-/// Returns the gateway of the first address of the route's family.
+/// Returns the gateway of the result's first address in the route's family.
 fn gateway_of_addresses(result: &AddResult, route: &Route) -> Option<IpAddr> {
     let is_ipv4 = route.dst.addr().is_ipv4();
     let same_family = |ip: &&IpConfig| ip.address.addr().is_ipv4() == is_ipv4;

@@ -1,5 +1,5 @@
-//! Device information (specification 1.1.0): content and names of the files, and the assignment of
-//! devices to networks.
+//! Device information files (Device Information Specification 1.1.0): their content and names, and
+//! the assignment of devices to networks.
 
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
@@ -14,7 +14,7 @@ pub const CNI: &str = "cni";
 /// Maximum length of a file name in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// Device types, each with the required keys of its object.
+/// Device types, each with the required keys of the object that describes the device.
 const TYPES: [(&str, &[&str]); 4] = [
     ("pci", &["pci-address"]),
     ("vdpa", &["parent-device", "driver", "path"]),
@@ -22,7 +22,8 @@ const TYPES: [(&str, &[&str]); 4] = [
     ("memif", &["role", "path", "mode"]),
 ];
 
-/// Keys with a fixed set of values. The client library of Multus writes `punt`.
+/// Keys with a fixed set of values: device type, key, values. `punt` is accepted because the client
+/// library of Multus writes it.
 const VALUES: [(&str, &str, &[&str]); 4] = [
     ("vdpa", "driver", &["vhost", "virtio"]),
     ("vhost-user", "mode", &["client", "server"]),
@@ -100,7 +101,8 @@ fn is_version(text: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Checks for `dddd:BB:DD.f`. The domain of a volume management device has up to 8 digits.
+/// True for a PCI address, `dddd:BB:DD.f`. The domain of a volume management device has up to 8
+/// digits.
 fn is_pci_address(text: &str) -> bool {
     let digits = |part: &str, least: usize, most: usize| {
         (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -130,8 +132,8 @@ pub fn dp_file(resource: &str, device: &str) -> Result<String, Error> {
     })
 }
 
-/// Returns the name of an attachment's file in [`CNI`]. Neither part can contain the `:` between
-/// them, so the names are unique.
+/// Returns the name of an attachment's file in [`CNI`]. Neither `container_id` nor `ifname` can
+/// contain the separator `:`, so the names are unique.
 pub fn cni_file(container_id: &str, ifname: &str) -> Result<String, Error> {
     file_name(format!("{container_id}:{ifname}-device.json"))
 }
@@ -146,10 +148,11 @@ fn file_name(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Assigns a device to each network. The devices of a resource are sorted by id and assigned to its
-/// networks in order. `asked` has the resource of each network, `devices` the ids that the kubelet
-/// gave the pod, by resource. A resource without an entry in `devices` assigns no device, because
-/// some resources exist only for the scheduler. Fewer devices than networks are an error.
+/// Assigns a device to each network that needs one. `asked` has the resource of each network, and
+/// `devices` the pod's device ids by resource. The devices of a resource are sorted by id and
+/// assigned to its networks in order. A network gets no device if `devices` lacks the resource,
+/// because some resources exist only for the scheduler. Fails if a resource has fewer devices than
+/// networks.
 pub fn assign(
     asked: &[Option<&str>],
     devices: &BTreeMap<String, Vec<String>>,

@@ -1,55 +1,56 @@
-//! Dynamic resource allocation: the network devices among a pod's resource claims, and the resource
-//! of each device.
+//! Dynamic resource allocation: the network devices that are allocated to a pod's resource claims,
+//! and the resource name of each device.
 //!
 //! The kubelet reports the devices of a pod by driver, pool and name. The driver publishes their
-//! attributes in ResourceSlices. A device with both attributes below is a network device, as in
-//! Multus 4.3.
+//! attributes in ResourceSlices. A device with the attributes [`DEVICE_ID`] and [`RESOURCE`] is a
+//! network device, as in Multus 4.3.
 
 use std::collections::BTreeMap;
 
-/// Attribute with the device id that plugins take.
+/// ResourceSlice attribute with the device id that CNI plugins take.
 pub const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
-/// Attribute with the resource that NetworkAttachmentDefinitions name.
+/// ResourceSlice attribute with the resource name that NetworkAttachmentDefinitions refer to.
 pub const RESOURCE: &str = "k8s.cni.cncf.io/resourceName";
 
-/// A device allocated to a claim of the pod.
+/// A device allocated to a resource claim of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocated {
     /// Driver name.
     pub driver: String,
-    /// Pool of the driver.
+    /// Pool of the driver that contains the device.
     pub pool: String,
     /// Device name in the pool.
     pub device: String,
 }
 
-/// Devices that the kubelet gave a pod.
+/// Devices that the kubelet assigned to a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Ids of the devices from device plugins, by resource.
+    /// Device ids by resource name: devices of device plugins and, after [`Given::learn`], of
+    /// claims.
     pub by_resource: BTreeMap<String, Vec<String>>,
-    /// Devices of the pod's resource claims.
+    /// Devices allocated to the pod's resource claims.
     pub allocated: Vec<Allocated>,
 }
 
-/// A device of a ResourceSlice.
+/// A device that a driver publishes in a ResourceSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offered {
-    /// Pool of the driver.
+    /// Pool of the driver that contains the device.
     pub pool: String,
-    /// Generation of the pool. Slices of older generations are void.
+    /// Generation of the pool. Only slices of the newest generation are valid.
     pub generation: i64,
     /// Device name in the pool.
     pub device: String,
-    /// Device id; empty if it is not a network device.
+    /// Value of [`DEVICE_ID`]; empty if the device is not a network device.
     pub id: String,
-    /// Resource of the device; empty if it is not a network device.
+    /// Value of [`RESOURCE`]; empty if the device is not a network device.
     pub resource: String,
 }
 
 impl Given {
-    /// Returns the drivers to query. Empty if device plugins gave enough devices for `asked`, the
-    /// resource of each network.
+    /// Returns the drivers to query for their devices. `asked` has the resource that each network
+    /// needs. The list is empty if device plugins already provide enough devices.
     pub fn drivers(&self, asked: &[Option<&str>]) -> Vec<String> {
         let wanted = |name: &str| asked.iter().filter(|other| **other == Some(name)).count();
         let has = |name: &str| self.by_resource.get(name).map_or(0, Vec::len);
@@ -66,7 +67,8 @@ impl Given {
         drivers
     }
 
-    /// Adds the claims' devices that `driver` offers as network devices.
+    /// Adds the network devices of `driver` that are allocated to the pod's claims. `offered` has
+    /// the devices that `driver` publishes.
     pub fn learn(&mut self, driver: &str, offered: &[Offered]) {
         let newest = |pool: &str| {
             offered

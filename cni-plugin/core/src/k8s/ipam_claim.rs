@@ -11,7 +11,8 @@ use std::net::IpAddr;
 /// Maximum number of addresses of a claim.
 const MAX_ADDRESSES: usize = 64;
 
-/// Returns the addresses of a claim; empty if it has none yet. Refuses a claim for another network.
+/// Returns the addresses of a claim; empty if the claim has none yet. Refuses a claim for another
+/// network.
 pub fn addresses(claim: &IpamClaim, network: &Network) -> Result<Vec<IpAddr>, Error> {
     refuse_other_network(claim, network)?;
     if claim.ips.len() > MAX_ADDRESSES {
@@ -49,8 +50,7 @@ fn refuse_other_network(claim: &IpamClaim, network: &Network) -> Result<(), Erro
     )))
 }
 
-/// Condition of a claim that has its addresses, and the reason, as other implementations write
-/// them.
+/// Type and reason of the condition on a claim with addresses, as other implementations write them.
 const ALLOCATED: [&str; 2] = ["IPsAllocated", "SuccessfulAllocation"];
 /// KubeVirt annotation on the target pod of a migration.
 const MIGRATION: &str = "kubevirt.io/migrationJobName";
@@ -95,8 +95,8 @@ fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     ]));
 }
 
-/// Returns the last owner of the claim if it is another pod than `pod`. The claim belongs to it
-/// while it runs.
+/// Returns the name of the pod that owns the claim if this is not `pod`. The claim belongs to its
+/// owner while the owner runs.
 pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
     claim
         .owner_pod
@@ -104,7 +104,8 @@ pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
         .filter(|owner| !owner.is_empty() && *owner != pod.name.name)
 }
 
-/// Refuses a claim that `owner` uses, unless its virtual machine is about to migrate to `pod`.
+/// Refuses a claim that the running pod `owner` uses, unless the owner's virtual machine is about
+/// to migrate to `pod`.
 pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Error> {
     let machine = pod.annotations.get(MACHINE);
     let migrates = pod.annotations.contains_key(MIGRATION) && machine.is_some();
@@ -117,8 +118,9 @@ pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Er
     ))
 }
 
-/// Returns the owner of a claim's addresses, used in place of a container id. It outlives every
-/// pod, and a new claim of the same name has another uid.
+/// Returns the owner id of a claim's addresses, which replaces the container id in IPAM. It
+/// contains the claim's uid, so it outlives every pod and differs from the owner id of a new claim
+/// with the same name.
 pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
     let is_uid = !claim.uid.is_empty()
         && claim
@@ -137,15 +139,15 @@ pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
 
 const OWNER_PREFIX: &str = "ipamclaim-";
 
-/// Returns the uid of the claim if the owner of an address is a claim.
+/// Returns the claim's uid if `owner`, the owner id of an address, stands for a claim.
 pub fn uid_of_owner(owner: &str) -> Option<&str> {
     owner
         .strip_prefix(OWNER_PREFIX)
         .filter(|uid| !uid.is_empty())
 }
 
-/// True if the addresses of this owner may be released: only after its claim is deleted. `uids` are
-/// the uids of all claims.
+/// True if the addresses of `owner` may be released, because its claim has been deleted. `uids` has
+/// the uids of all existing claims.
 pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
     uid_of_owner(owner).is_some_and(|uid| !uids.contains(uid))
 }

@@ -1,4 +1,5 @@
-//! Pod networks of Kubernetes, as values: the selections of the annotation, and the status.
+//! Kubernetes pod networks as plain values: the networks that a pod selects in its annotations,
+//! their configurations, and the status annotation.
 //!
 //! ```text
 //!  pod ─► annotation: selections ─┐
@@ -37,7 +38,7 @@ pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Pod annotation that replaces the default network.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-/// NetworkAttachmentDefinition annotation that names a resource of device plugins.
+/// NetworkAttachmentDefinition annotation with the resource that provides the network's device.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// A namespaced object, written `<namespace>/<name>`.
@@ -64,7 +65,7 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// Names of the pod's resource claims in its namespace, including generated ones.
+    /// Names of the pod's resource claims, including claims generated from a template.
     pub resource_claims: Vec<String>,
     /// `spec.nodeName`.
     pub node: String,
@@ -73,8 +74,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// True if the kubelet read the pod from a file or URL. Its mirror pod in the API has another
-    /// uid than the kubelet reports.
+    /// True for a static pod, which the kubelet reads from a file or URL. The uid of its mirror pod
+    /// in the API differs from the uid that the kubelet reports.
     pub fn is_static(&self) -> bool {
         self.annotations
             .get("kubernetes.io/config.source")
@@ -87,7 +88,7 @@ impl Pod {
 pub struct Nad {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `spec.config`; empty if the configuration is a file of the node.
+    /// `spec.config`; empty if the configuration is in a file on the node.
     pub config: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
@@ -104,9 +105,9 @@ pub struct IpamClaim {
     pub network: String,
     /// `spec.interface`.
     pub interface: String,
-    /// `metadata.resourceVersion`. The API refuses a write with an outdated one.
+    /// `metadata.resourceVersion`. The API refuses a write with an outdated version.
     pub version: String,
-    /// `status.ips`, with prefix.
+    /// `status.ips`: addresses with prefix length.
     pub ips: Vec<String>,
     /// `status.ownerPod`: the pod that uses the addresses, or used them last.
     pub owner_pod: Option<String>,
@@ -114,7 +115,7 @@ pub struct IpamClaim {
     pub conditions: Vec<Json>,
 }
 
-/// Returns the string at `key`; `None` if it is absent or has another type.
+/// Returns the string at `key`; `None` if the key is absent or its value is not a string.
 pub fn text_at<'a>(json: &'a Json, key: &str) -> Option<&'a str> {
     json.get(key)?.as_str()
 }

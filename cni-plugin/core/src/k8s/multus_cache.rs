@@ -21,11 +21,11 @@ const MAX_NETWORKS: usize = 128;
 pub struct Delegate {
     /// Network definition.
     pub definition: Definition,
-    /// Interface in the container.
+    /// Name of the interface in the container.
     pub ifname: String,
 }
 
-/// libcni's cache of one ADD.
+/// Content of libcni's cache file for one ADD.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CachedAdd {
     /// The container's network namespace; `None` before libcni 1.2.
@@ -34,12 +34,13 @@ pub struct CachedAdd {
     pub args: String,
     /// `runtimeConfig`.
     pub runtime_config: Json,
-    /// The result.
+    /// The result of the ADD.
     pub result: Option<Json>,
 }
 
-/// Parses the file of a container. The first network has the runtime's interface, `ifname`. An
-/// unreadable network is an error in the list.
+/// Parses Multus' file about a container. The first network gets `ifname`, the runtime's interface
+/// name, unless the file requests another name. A network that can't be parsed is an error in the
+/// returned list.
 pub fn delegates(bytes: &[u8], ifname: &str) -> Result<Vec<Result<Delegate, Error>>, Error> {
     let Json::Array(items) = Json::parse(bytes, "Multus' file of the container")? else {
         return Err(Error::decode(
@@ -80,21 +81,21 @@ fn delegate(item: &Json, at: usize, ifname: &str) -> Result<Delegate, Error> {
     Ok(Delegate { definition, ifname })
 }
 
-/// Decodes JSON that Go wrote as base64 bytes.
+/// Decodes the value of `key`: JSON in base64, as Go writes a byte slice.
 fn decoded(item: &Json, key: &str) -> Result<Json, Error> {
     let bytes = STANDARD.decode(item.str_or(key, "")?);
     let bytes = bytes.map_err(|err| Error::decode(format!("{key:?}: {err}")))?;
     Json::parse(&bytes, key)
 }
 
-/// Returns the name of libcni's cache file of an ADD; `None` for names that would be another path.
+/// Returns the name of libcni's cache file for an ADD; `None` if it would contain `/` or NUL.
 pub fn cache_name(network: &str, container_id: &str, ifname: &str) -> Option<String> {
     let name = format!("{network}-{container_id}-{ifname}");
     (!name.contains(['/', '\0'])).then_some(name)
 }
 
-/// Parses libcni's cache of an ADD; `None` if it is for another ADD. `a-b` + `c` and `a` + `b-c`
-/// share a file name, so the names in the content decide.
+/// Parses libcni's cache file for an ADD; `None` if the file is for another ADD. Two ADDs can share
+/// a file name (`a-b` + `c` and `a` + `b-c`), so the names in the content are compared.
 pub fn cached_add(
     bytes: &[u8],
     network: &str,
@@ -131,7 +132,8 @@ pub fn cached_add(
     }))
 }
 
-/// Returns the container and interface in libcni's cache of an ADD; `None` if they can't be read.
+/// Returns the container id and the interface name in libcni's cache file for an ADD; `None` if the
+/// file can't be parsed.
 pub fn cached_of(bytes: &[u8]) -> Option<(String, String)> {
     let json = Json::parse(bytes, "libcni's cache").ok()?;
     let container_id = text_at(&json, "containerId")?;
@@ -139,8 +141,8 @@ pub fn cached_of(bytes: &[u8]) -> Option<(String, String)> {
     Some((container_id.to_owned(), ifname.to_owned()))
 }
 
-/// Returns the network of a cached ADD if it is for this container. Used when Multus' own file is
-/// damaged.
+/// Returns the network in libcni's cache file for an ADD; `None` if the file is for another
+/// container or can't be parsed. Used when Multus' own file is damaged.
 pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
     let (container, ifname) = cached_of(bytes)?;
     if container != container_id {
@@ -156,7 +158,7 @@ pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
 mod tests {
     use super::*;
 
-    /// Returns a file as Multus 4.3 writes it, without keys that it does not read back.
+    /// Returns a file as Multus 4.3 writes it, without the keys that Multus does not read back.
     fn file(entries: &[(&str, &str, &str)]) -> Vec<u8> {
         let item = |(name, ifname, config): &(&str, &str, &str)| {
             let requested = if ifname.is_empty() {

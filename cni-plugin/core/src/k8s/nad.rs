@@ -1,5 +1,5 @@
-//! Network definitions: the configuration from a NetworkAttachmentDefinition, a file or another
-//! configuration.
+//! Network definitions: configurations from a NetworkAttachmentDefinition, a file, or inside
+//! another configuration.
 
 use super::settings::key_of_pods;
 use super::{Nad, ObjectName, RESOURCE_NAME, text_at};
@@ -7,16 +7,16 @@ use crate::cni::netconf::check_plugin_type;
 use crate::cni::{Error, Injected, Json, NetConf, NetConfList, Version};
 use std::rc::Rc;
 
-/// braid's own type, which holds a list in one configuration.
+/// CNI plugin type of braid. A configuration of this type can contain a list of plugins.
 const BRAID: &str = "braid";
 /// Maximum number of plugins of a network. Each may be an external program.
 const MAX_PLUGINS: usize = 64;
-/// Key of a plugin with the capabilities that it has.
+/// Key in a plugin's configuration with the plugin's capabilities.
 const CAPABILITIES: &str = "capabilities";
-/// Key of `args` with the arguments for all plugins.
+/// Key in a configuration's `args` with the arguments that any plugin may use.
 const CNI: &str = "cni";
 
-/// Configuration of a network: one plugin, or a list.
+/// Configuration of a network: one plugin, or a list of plugins.
 #[derive(Debug, Clone)]
 pub struct Definition {
     list: NetConfList,
@@ -26,17 +26,17 @@ pub struct Definition {
 /// Result of looking up a network.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Configuration.
+    /// Configuration of the network.
     pub definition: Definition,
     /// NetworkAttachmentDefinition of the network, if any.
     pub object: Option<ObjectName>,
-    /// Resource of the network's devices, if any.
+    /// Name of the resource that provides the network's device, if any.
     pub resource: Option<String>,
 }
 
 impl Found {
-    /// Returns the network of a NetworkAttachmentDefinition. Its configuration is `spec.config`, or
-    /// else the one that `on_disk` finds by its name.
+    /// Returns the network that a NetworkAttachmentDefinition defines. If `spec.config` is blank,
+    /// `on_disk` finds the configuration by the object's name.
     pub fn of_nad(
         nad: &Nad,
         on_disk: impl FnOnce(&str) -> Result<Definition, Error>,
@@ -71,14 +71,14 @@ impl Found {
     }
 }
 
-/// True if the configuration of a NetworkAttachmentDefinition is a file of the node.
+/// True if the configuration of a NetworkAttachmentDefinition is in a file on the node.
 pub fn is_on_disk(nad: &Nad) -> bool {
     nad.config.trim().is_empty()
 }
 
 impl Definition {
-    /// Parses a plugin's configuration or a list; `name` is used if it has no name. Errors have the
-    /// codes of a configuration error.
+    /// Parses the configuration of a plugin or a list. `name` is used if the configuration has no
+    /// name. Errors have the CNI codes for an invalid configuration.
     pub fn parse(mut json: Json, name: &str) -> Result<Self, Error> {
         // The message does not quote the value, which may contain a secret.
         if json.expect_object("network config").is_err() {
@@ -136,12 +136,12 @@ impl Definition {
         &self.list.name
     }
 
-    /// Version that the plugins are called with.
+    /// CNI version that the plugins are called with.
     pub fn version(&self) -> Version {
         self.list.version
     }
 
-    /// Plugins of the network.
+    /// Configurations of the network's plugins.
     pub fn plugins(&self) -> &[Json] {
         &self.list.plugins
     }
@@ -159,8 +159,8 @@ impl Definition {
         self.list.has_capability(capability).is_ok_and(|has| has)
     }
 
-    /// Merges these arguments into `args.cni` of each plugin. They replace arguments of the same
-    /// name.
+    /// Merges the arguments `more` into `args.cni` of each plugin. They replace existing arguments
+    /// of the same name.
     pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
         for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {
             let mut args = plugin
@@ -176,7 +176,8 @@ impl Definition {
         Ok(())
     }
 
-    /// Enables this capability for these plugins, so that they get the runtime's value.
+    /// Enables this capability for the plugins at these indexes, so that they get the runtime's
+    /// value for it.
     pub fn grant(&mut self, plugins: &[usize], capability: &str) -> Result<(), Error> {
         for at in plugins {
             let Some(plugin) = self.list.plugins.get_mut(*at) else {
@@ -192,7 +193,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Appends a plugin of this type with a capability.
+    /// Appends a plugin of type `kind` with this capability.
     pub fn append(&mut self, kind: &str, capability: &str) -> Result<(), Error> {
         self.list
             .plugins
@@ -201,7 +202,7 @@ impl Definition {
         self.grant(&[self.list.plugins.len() - 1], capability)
     }
 
-    /// Sets the device in the configuration of every plugin.
+    /// Sets `deviceID` and `pciBusID` in the configuration of every plugin.
     pub fn set_device(&mut self, device: &str) {
         for plugin in &mut self.list.plugins {
             plugin.set("deviceID", device);
@@ -209,9 +210,9 @@ impl Definition {
         }
     }
 
-    /// Returns the configuration for a call of braid's chain: the plugin, or the list inside a
-    /// configuration of type `braid`. Plugins get the keys of `runtime_config` that they declare a
-    /// capability for.
+    /// Returns the configuration with which braid runs the network: the single plugin, or the list
+    /// inside a configuration of type `braid`. Each plugin gets the keys of `runtime_config` for
+    /// which it has a capability.
     pub fn conf(&self, runtime_config: &Json) -> Result<Json, Error> {
         let list = &self.list;
         if !self.is_list {
@@ -242,8 +243,8 @@ impl Definition {
     }
 }
 
-/// Parses a list inside one configuration. Refuses a list that attaches pods, because it would
-/// start braid again without end.
+/// Parses the plugin list inside a configuration of type `braid`. Refuses a configuration that
+/// attaches pods, because braid would call itself without end.
 fn of_braid(json: Json) -> Result<NetConfList, Error> {
     if let Some(key) = key_of_pods(&json) {
         return Err(Error::config(format!(

@@ -1,5 +1,5 @@
-//! One network of a pod, ready to be attached: configuration, interface, and the requests of this
-//! pod.
+//! One network of a pod, ready to be attached: its configuration, its interface and the pod's
+//! requests.
 
 use super::nad::Definition;
 use super::{ObjectName, request};
@@ -22,47 +22,49 @@ pub struct Network {
     pub object: Option<ObjectName>,
     /// `CNI_IFNAME`.
     pub ifname: IfName,
-    /// Configuration, with the arguments of this pod.
+    /// Configuration, including the pod's `cni-args`.
     pub definition: Definition,
-    /// `runtimeConfig` of this network only.
+    /// `runtimeConfig` for the plugins of this network only.
     pub runtime_config: Json,
     /// Keys of `runtime_config` that the pod requests.
     pub asked: Vec<&'static str>,
-    /// Pairs that the plugins get in `CNI_ARGS` after the runtime's.
+    /// Key-value pairs that are appended to the runtime's `CNI_ARGS` for the plugins.
     pub cni_args: Vec<(&'static str, String)>,
-    /// Gateways of the pod's default route. Empty selects the network's own gateway; `None` if the
-    /// pod does not request its default route here.
+    /// Gateways of the pod's default route; an empty list selects the network's own gateway. `None`
+    /// if the pod does not request its default route on this network.
     pub default_route: Option<Vec<IpAddr>>,
     /// `IPAMClaim` that provides this network's addresses, if any.
     pub ipam_claim: Option<ObjectName>,
-    /// Resource of the network's devices.
+    /// Name of the resource that provides the network's device, if any.
     pub resource: Option<String>,
-    /// Device that the pod requests.
+    /// Id of the device that the pod requests, if any.
     pub device: Option<String>,
 }
 
 impl Network {
-    /// Returns the name for messages and the status: the NetworkAttachmentDefinition, or the
-    /// network's own name.
+    /// Returns the network's name for messages and the status: the name of its
+    /// NetworkAttachmentDefinition if it has one, or else the name in its configuration.
     pub fn name(&self) -> String {
         self.object
             .as_ref()
             .map_or_else(|| self.definition.name().to_owned(), ToString::to_string)
     }
 
-    /// Returns the configuration for a call of braid's chain.
+    /// Returns the configuration with which braid runs the network's plugins.
     pub fn conf(&self) -> Result<Json, Error> {
         self.definition
             .conf(&self.runtime_config)
             .map_err(|error| error.context(format_args!("network {}", self.name())))
     }
 
-    /// Returns `CNI_ARGS` for the plugins; `runtime` is the runtime's value.
+    /// Returns `CNI_ARGS` for the plugins: `runtime`, the runtime's value, and the pairs in
+    /// `cni_args`.
     pub fn args(&self, runtime: &str) -> String {
         request::args(runtime, &self.cni_args)
     }
 
-    /// Sets the device for the plugins.
+    /// Passes the device id to the plugins in their configuration, and in `runtimeConfig` if a
+    /// plugin has the capability `deviceID`.
     pub fn set_device(&mut self, device: &str) {
         self.definition.set_device(device);
         if self.definition.has(DEVICE_ID) {
@@ -70,7 +72,8 @@ impl Network {
         }
     }
 
-    /// Sets the path of the device information file. False if no plugin has the capability for it.
+    /// Passes the path of the device information file to the plugins in `runtimeConfig`. Returns
+    /// false if no plugin has the capability `CNIDeviceInfoFile`.
     pub fn set_device_info_file(&mut self, path: &str) -> bool {
         let is_wanted = self.definition.has(DEVICE_INFO_FILE);
         if is_wanted {
@@ -79,14 +82,15 @@ impl Network {
         is_wanted
     }
 
-    /// True if the pod requests a property that can be verified in the result.
+    /// True if the pod requests IP addresses or a hardware address, which [`Self::verify`] checks.
     pub fn is_to_verify(&self) -> bool {
         ["ips", "mac"].iter().any(|key| self.asked.contains(key))
     }
 
-    /// Checks that the result has the addresses that the pod requests, which a plugin may have
-    /// ignored. `seen` is the hardware address of the interface, used if the result has none. An
-    /// interface that is not a kernel link may have neither.
+    /// Checks that the result has the IP and hardware addresses that the pod requests, because
+    /// plugins can ignore a request. `seen` is the hardware address of the interface in the kernel,
+    /// used if the result has none. If both are absent, as for an interface that is not a kernel
+    /// link, the hardware address is not checked.
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(

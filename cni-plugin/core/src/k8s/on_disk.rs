@@ -1,5 +1,5 @@
-//! Networks in files of the node. Plugins of a list can be in separate files, in a folder beside it
-//! (CNI 1.1).
+//! Network configurations in files on the node. Plugins of a list can also be in separate files, in
+//! a folder beside the list's file (CNI 1.1).
 //!
 //! ```text
 //!  /etc/cni/net.d/10-flannel.conflist   {"name": "cbr0", "plugins": […]}   ─┐
@@ -13,28 +13,28 @@ use crate::cni::netconf::is_identifier;
 use crate::cni::netconf_list::only_inlined;
 use crate::cni::{Error, Json, NetConf, Version};
 
-/// A file in a folder of networks.
+/// A file in a folder of network configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFile {
     /// File name without the folder.
     pub name: String,
-    /// Content.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// A network found in a file. Further plugins may be in the folder beside it.
+/// A network found in a file. Further plugins may be in a folder beside the file.
 #[derive(Debug)]
 pub struct OnDisk<'f> {
     json: Json,
-    /// Name used if the network has none.
+    /// Name of the network if its configuration has none.
     name: &'f str,
     file: &'f str,
 }
 
 impl OnDisk<'_> {
-    /// Returns the folder beside the file with further plugins of the list; its name is the
-    /// network's name. `None` for a single plugin, for a list with `loadOnlyInlinedPlugins`, and
-    /// for a name that could be another path.
+    /// Returns the name of the folder, beside the file, with further plugins of the list. The
+    /// folder is named after the network. `None` for a single plugin, for a list with
+    /// `loadOnlyInlinedPlugins`, and for a network name that is unsafe in a path.
     pub fn folder(&self) -> Result<Option<&str>, Error> {
         if rank(self.file) != Some(LIST)
             || only_inlined(&self.json).map_err(|err| err.context(self.file))?
@@ -47,7 +47,7 @@ impl OnDisk<'_> {
         }
     }
 
-    /// Returns the network with the plugins of its folder.
+    /// Returns the network's definition with the plugins in `folder` appended.
     pub fn definition(mut self, folder: &[DiskFile]) -> Result<Definition, Error> {
         let context = |error: Error| error.context(self.file);
         let mut plugins = plugins_of(folder).map_err(context)?;
@@ -63,9 +63,9 @@ impl OnDisk<'_> {
     }
 }
 
-/// Finds the network of this name among the files of a folder: lists before single plugins, each in
-/// the order of file names. Skips a file that can't be read, because it may belong to another
-/// network.
+/// Finds the network with this name among the files of a folder. Searches lists before single
+/// plugins, each in file name order. Skips a file that can't be parsed, because it may belong to
+/// another network.
 pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let mut unreadable = Vec::new();
     for file in in_order(files) {
@@ -93,7 +93,8 @@ pub fn of_disk<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, E
     )))
 }
 
-/// Returns the first network of a folder by file name; `name` is used if it has none.
+/// Returns the network in the first configuration file of a folder, in file name order. `name` is
+/// used if the network has no name.
 pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDisk<'f>, Error> {
     let known = files.iter().filter(|file| rank(&file.name).is_some());
     let first = known.min_by(|a, b| a.name.cmp(&b.name)).ok_or_else(|| {
@@ -105,7 +106,7 @@ pub fn first_of_folder<'f>(name: &'f str, files: &'f [DiskFile]) -> Result<OnDis
     of_file(name, first)
 }
 
-/// Returns the network of one file; `name` is used if it has none.
+/// Returns the network in one file. `name` is used if the network has no name.
 pub fn of_file<'f>(name: &'f str, file: &'f DiskFile) -> Result<OnDisk<'f>, Error> {
     Ok(OnDisk {
         json: Json::parse(&file.bytes, &file.name)?,
@@ -114,8 +115,8 @@ pub fn of_file<'f>(name: &'f str, file: &'f DiskFile) -> Result<OnDisk<'f>, Erro
     })
 }
 
-/// Returns all plugins of a folder as one network, in the order of file names; `None` if there are
-/// none.
+/// Returns all plugins of a folder as one network, in file name order; `None` if the folder has no
+/// plugins.
 pub fn chain_of_folder(
     name: &str,
     version: Version,
@@ -134,9 +135,9 @@ pub fn chain_of_folder(
     Ok(Some(definition))
 }
 
-/// True if the runtime itself runs the plugins of `folder` after this call: its list, in one of
-/// these files beside the folder, has the folder's name, contains the called plugin and does not
-/// set `loadOnlyInlinedPlugins`. A runtime with an older libcni runs them for no list.
+/// True if the runtime itself runs the plugins of `folder` after `call`. One of `files` must be a
+/// list that has the folder's name, contains the called plugin and does not set
+/// `loadOnlyInlinedPlugins`. A runtime with an older libcni never runs plugins from a folder.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {
         if rank(&file.name) != Some(LIST) {
@@ -158,7 +159,7 @@ pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bo
     call.name == folder && files.iter().any(is_own)
 }
 
-/// Returns the plugins of these files by file name. Each must be an object with a type.
+/// Returns the plugins in the `.conf` files, in file name order. Fails if a plugin has no `type`.
 fn plugins_of(files: &[DiskFile]) -> Result<Vec<Json>, Error> {
     let mut sorted: Vec<&DiskFile> = files
         .iter()
@@ -183,7 +184,7 @@ fn has_name(json: &Json, name: &str) -> bool {
     text_at(json, "name") == Some(name)
 }
 
-/// Returns the files in search order, lists first.
+/// Returns the configuration files in search order: lists, then single plugins, each by name.
 fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
     let mut ranked: Vec<(u8, &DiskFile)> = files
         .iter()
@@ -195,7 +196,7 @@ fn in_order(files: &[DiskFile]) -> Vec<&DiskFile> {
 
 /// Suffix of a file with one plugin of a list.
 pub const PLUGIN: &str = ".conf";
-/// Rank of a list.
+/// Rank of a list file in the search order. Single plugins have rank 1.
 const LIST: u8 = 0;
 
 fn rank(file: &str) -> Option<u8> {

@@ -1,4 +1,5 @@
-//! A pod's requests to a network: the plugins that serve them, and how each request gets there.
+//! A pod's requests to a network: the plugins that serve each request, and how the request is
+//! passed to them.
 //!
 //! ```text
 //!                  with the capability   without it
@@ -18,28 +19,28 @@ use super::text_at;
 use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json};
 
-/// IPAMs that assign exactly the addresses of `runtimeConfig.ips`.
+/// IPAM plugin types that assign exactly the addresses in `runtimeConfig.ips`.
 const TAKE_IPS: [&str; 2] = ["static", "host-local"];
-/// Keys of a limit in a network's own configuration, which override the runtime's.
+/// Keys of a rate limit in a plugin's configuration, which override the runtime's values.
 const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// Types that braid implements. All others are external programs.
+/// Plugin types that braid implements. Plugins of all other types are external programs.
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltIn<'a> {
-    /// Types of plugins.
+    /// Types of plugins other than IPAM plugins.
     pub plugins: &'a [&'a str],
-    /// Types of IPAMs.
+    /// Types of IPAM plugins.
     pub ipams: &'a [&'a str],
-    /// Returns the plugin that sets the hardware address of an interface of a type.
+    /// Returns, for a plugin type, the plugin that sets a requested hardware address.
     pub mac_by: fn(&str) -> MacBy,
 }
 
 /// Rules by which a network serves a pod's requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
-    /// True if each request needs a plugin with the capability, as the specification says.
+    /// True if each request needs a plugin with the capability for it, as the specification says.
     pub is_strict: bool,
-    /// Types that braid implements.
+    /// Plugin types that braid implements.
     pub built_in: BuiltIn<'a>,
 }
 
@@ -48,7 +49,7 @@ impl BuiltIn<'_> {
         self.plugins.contains(&kind(plugin))
     }
 
-    /// True if a plugin or an IPAM of the list is an external program.
+    /// True if a plugin or an IPAM plugin of the network is an external program.
     fn lacks_any_of(self, definition: &Definition) -> bool {
         definition.plugins().iter().any(|plugin| {
             !self.is_plugin(plugin) || ipam(plugin).is_some_and(|kind| !self.ipams.contains(&kind))
@@ -56,21 +57,21 @@ impl BuiltIn<'_> {
     }
 }
 
-/// Handling of a request without a capability.
+/// Handling of a request if no plugin has the capability for it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Handling {
-    /// Passes it to these plugins of the list as if they had the capability.
+    /// Passes the request to the plugins at these indexes, as if they had the capability.
     Grant(Vec<usize>),
-    /// Appends a plugin of this type to the list.
+    /// Appends a plugin of this type, which serves the request, to the list.
     Append(&'static str),
-    /// Passes it to external plugins in `CNI_ARGS`.
+    /// Passes the request to external plugins in `CNI_ARGS`.
     Args,
-    /// Refuses it.
+    /// Refuses the request.
     Refuse,
 }
 
 /// Passes a pod's requests to the plugins of its network. Returns the pairs that external plugins
-/// get in `CNI_ARGS`.
+/// get in `CNI_ARGS`. Fails if a request is refused.
 pub fn serve(
     selection: &Selection,
     definition: &mut Definition,
@@ -107,12 +108,12 @@ pub fn serve(
     Ok(args)
 }
 
-/// A request without a plugin that has the capability.
+/// A request for which no plugin of the network has the capability.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
-    /// Key of the annotation.
+    /// Key of the request in the annotation.
     pub key: &'static str,
-    /// Capability.
+    /// Missing capability.
     pub capability: &'static str,
     /// Handling of the request.
     pub handling: Handling,
@@ -196,8 +197,8 @@ fn ipam(plugin: &Json) -> Option<&str> {
     let kind = text_at(plugin.get("ipam")?, "type")?;
     if kind.is_empty() { None } else { Some(kind) }
 }
-/// True if the network's own configuration has the limit of the plugin at `at`. A pod can't change
-/// it.
+/// True if the configuration of the plugin at index `at` has a rate limit, which a pod can't
+/// change.
 fn has_limit(definition: &Definition, at: usize) -> bool {
     definition
         .plugins()
@@ -211,8 +212,8 @@ fn refused(key: &str, capability: &str) -> Error {
     ))
 }
 
-/// Appends pairs to the runtime's `CNI_ARGS`. `IgnoreUnknown` makes plugins ignore pairs that they
-/// do not know.
+/// Appends pairs to `runtime`, the runtime's `CNI_ARGS`. Adds `IgnoreUnknown=1`, so that plugins
+/// ignore pairs that they do not know.
 pub fn args(runtime: &str, more: &[(&str, String)]) -> String {
     if more.is_empty() {
         return runtime.to_owned();

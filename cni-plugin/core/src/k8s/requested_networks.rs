@@ -12,14 +12,14 @@ use crate::cni::Error;
 pub struct RequestedNetworks {
     /// Network that replaces the cluster's default network.
     pub default: Option<Selection>,
-    /// Further networks, in order.
+    /// Additional networks, in the order of the annotation.
     pub networks: Vec<Selection>,
     /// Invalid annotations, treated as absent.
     pub invalid: Vec<Invalid>,
 }
 
 impl RequestedNetworks {
-    /// Parses both annotations.
+    /// Parses the annotations [`DEFAULT_NETWORK`] and [`NETWORKS`] of a pod.
     pub fn of(pod: &Pod, settings: &Settings) -> Self {
         let mut asked = Self::default();
         if let Some(text) = pod.annotations.get(DEFAULT_NETWORK) {
@@ -37,7 +37,8 @@ impl RequestedNetworks {
         asked
     }
 
-    /// Returns the events to report, even if the pod does not start.
+    /// Returns a warning event for each invalid annotation, to be reported even if the pod does not
+    /// start.
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.invalid.iter().map(|invalid| Event {
             severity: Severity::Warning,
@@ -46,7 +47,7 @@ impl RequestedNetworks {
         })
     }
 
-    /// Fails if a pod with an invalid annotation must not start.
+    /// Fails if an annotation is invalid and `settings.invalid_annotation` is `Fail`.
     pub fn refuse_invalid(&self, settings: &Settings) -> Result<(), Error> {
         match (settings.invalid_annotation, self.invalid.first()) {
             (InvalidAnnotation::Fail, Some(invalid)) => Err(invalid.clone().into()),

@@ -1,5 +1,5 @@
-//! Networks of a pod in the order they are attached, decided from settings, selections and
-//! definitions.
+//! Choice of a pod's networks, in the order they are attached, from the settings, the pod's
+//! selections and the network definitions.
 
 use super::nad::Found;
 use super::network::Network;
@@ -41,7 +41,8 @@ impl Choice {
         }
     }
 
-    /// Returns the NetworkAttachmentDefinition that may define the network.
+    /// Returns the name of the NetworkAttachmentDefinition that may define the network; `None` if
+    /// only a file or an inline configuration can.
     pub fn object(&self, settings: &Settings) -> Option<ObjectName> {
         match &self.origin {
             Origin::Nad(object) => Some(object.clone()),
@@ -53,7 +54,7 @@ impl Choice {
         }
     }
 
-    /// Returns the name for messages.
+    /// Returns the network's name for messages.
     fn name(&self) -> String {
         let network = match &self.origin {
             Origin::Inline(json) => json
@@ -75,7 +76,8 @@ impl Choice {
 }
 
 /// Returns the networks to look up for a pod of this namespace: the default network, the networks
-/// of all pods, then the selected networks. Fails only if the pod may not use a network.
+/// that all pods get, then the selected networks. Fails only if the pod selects a network that it
+/// may not use.
 pub fn wanted(
     settings: &Settings,
     namespace: &str,
@@ -109,8 +111,9 @@ pub fn wanted(
     }
     Ok(all)
 }
-/// Returns the networks of a pod of this namespace with the default interface `ifname`. Only the
-/// default network gets the runtime's `runtime_config`. Refuses impossible requests before any plugin runs.
+/// Returns the networks of a pod, ready to be attached. The default network has the interface
+/// `ifname`, and only this network gets the runtime's `runtime_config`. Refuses requests that can't
+/// be served, before any plugin runs.
 pub fn networks(
     found: Vec<(Choice, Found)>,
     namespace: &str,
@@ -129,8 +132,8 @@ pub fn networks(
         .collect()
 }
 
-/// Returns the networks of a pod that is attached already. An error of one network does not stop
-/// the others.
+/// Returns the networks of a pod that is already attached. An error in one network does not affect
+/// the other networks.
 pub fn attached(
     found: Vec<(Choice, Result<Found, Error>)>,
     namespace: &str,
@@ -218,7 +221,7 @@ fn refuse_two_sources(selection: &Selection, is_default: bool) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses two default routes across both annotations.
+/// Fails if two networks request the pod's default route, even in different annotations.
 fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
     let has_route = |wanted: &&&Choice| {
         wanted
@@ -237,8 +240,8 @@ fn refuse_two_routes(wanted: &[&Choice]) -> Result<(), Error> {
     }
 }
 
-/// Returns the interface of each network: the requested one, else `net<number>` by its position,
-/// else the lowest free number.
+/// Returns the interface name of each network: the requested name, else `net<position>`, else
+/// `net<number>` with the lowest free number.
 fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error> {
     let mut taken: BTreeSet<&str> = BTreeSet::from(["lo"]);
     let mut names: Vec<Option<IfName>> = Vec::new();
@@ -282,7 +285,7 @@ fn interfaces(ifname: &IfName, wanted: &[&Choice]) -> Result<Vec<IfName>, Error>
     Ok(names.into_iter().flatten().collect())
 }
 
-/// Returns `net<number>`, unless it is taken.
+/// Returns `net<number>` and adds it to `taken`; `None` if it is already taken.
 fn take(taken: &mut BTreeSet<String>, number: usize) -> Result<Option<IfName>, Error> {
     let name = format!("net{number}");
     let ifname =

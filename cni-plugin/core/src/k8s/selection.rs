@@ -1,4 +1,5 @@
-//! A selection: one network that a pod requests, with the requests of this pod to it.
+//! A selection: one network that a pod requests in an annotation, with the pod's requests to this
+//! network.
 
 mod value;
 
@@ -16,7 +17,7 @@ use value::{guid, limit, port_mapping};
 
 /// Maximum number of addresses, and of gateways, of one item.
 const MAX_ADDRESSES: usize = 64;
-/// Keys of an item. The specification reserves all others without a dot.
+/// Known keys of an item. The specification reserves all other keys without a dot.
 const KEYS: [&str; 13] = [
     "name",
     "namespace",
@@ -33,39 +34,39 @@ const KEYS: [&str; 13] = [
     "deviceID",
 ];
 
-/// One item of an annotation.
+/// One item of an annotation that selects networks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     /// Number of the item in the annotation, from 1.
     pub item: usize,
-    /// NetworkAttachmentDefinition.
+    /// Name of the selected NetworkAttachmentDefinition.
     pub object: ObjectName,
-    /// `interface`.
+    /// `interface`: name of the interface in the pod.
     pub interface: Option<IfName>,
-    /// `ips` as written: addresses with or without prefix.
+    /// `ips` as written: addresses with or without prefix length.
     pub ips: Vec<String>,
-    /// `mac`.
+    /// `mac`: hardware address of the interface.
     pub mac: Option<Mac>,
-    /// `cni-args`.
+    /// `cni-args`: arguments for the plugins.
     pub cni_args: Vec<(String, Json)>,
-    /// `portMappings`.
+    /// `portMappings`: ports of the node that are forwarded to the pod.
     pub port_mappings: Vec<PortMapping>,
-    /// `bandwidth`.
+    /// `bandwidth`: rate limits of the interface.
     pub bandwidth: Option<Bandwidth>,
-    /// `default-route`: gateways in order; empty selects the network's own gateway.
+    /// `default-route`: gateways in order; an empty list selects the network's own gateway.
     pub default_route: Option<Vec<IpAddr>>,
-    /// `infiniband-guid`, with colons.
+    /// `infiniband-guid`: eight hexadecimal bytes separated by colons.
     pub infiniband_guid: Option<String>,
-    /// `ipam-claim-reference`: a claim in the pod's namespace.
+    /// `ipam-claim-reference`: name of an IPAMClaim in the pod's namespace.
     pub ipam_claim: Option<String>,
-    /// `deviceID`, a key of Multus only.
+    /// `deviceID`: id of the device. Only Multus defines this key.
     pub device: Option<String>,
-    /// Unknown keys that the specification reserves.
+    /// Unknown keys of the item, which the specification reserves.
     pub unknown: Vec<String>,
 }
 
 impl Selection {
-    /// Returns a selection by name only.
+    /// Returns a selection of `object` without further requests.
     pub fn of(item: usize, object: ObjectName) -> Self {
         Self {
             item,
@@ -84,7 +85,7 @@ impl Selection {
         }
     }
 
-    /// Parses an item of the JSON format. `namespace` is the default namespace of the object.
+    /// Parses an item of the JSON format. `namespace` is used if the item does not name one.
     pub fn parse(item: &Item<'_>, namespace: &str) -> Result<Self, Invalid> {
         let Json::Object(fields) = item.json else {
             return Err(item.wrong("", "not an object"));
@@ -115,8 +116,8 @@ impl Selection {
         })
     }
 
-    /// Returns the keys of `runtimeConfig` that the pod requests, each with the annotation's key
-    /// and the value.
+    /// Returns the entries of `runtimeConfig` that the pod requests, each as the key in
+    /// `runtimeConfig`, the key in the annotation, and the value.
     pub fn runtime_config(&self) -> Vec<(&'static str, &'static str, Json)> {
         let mut asked = Vec::new();
         if !self.ips.is_empty() {
@@ -144,7 +145,7 @@ impl Selection {
     }
 }
 
-/// An item of the JSON format as written.
+/// An item of an annotation in JSON format, not yet parsed.
 #[derive(Debug)]
 pub struct Item<'a> {
     /// The annotation's key.
@@ -205,7 +206,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Returns the strings of a list of addresses.
+    /// Returns the addresses in a list as strings, not yet parsed; `None` if the key is absent.
     fn addresses(&self, key: &str) -> Result<Option<Vec<&'a str>>, Invalid> {
         let Some(items) = self.list(key)? else {
             return Ok(None);
@@ -361,7 +362,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Returns the keys that neither the specification nor an extension defines.
+/// Returns the keys that are not in [`KEYS`]. Keys with a dot are extensions and are omitted.
 fn unknown_keys(fields: &[(String, Json)]) -> Vec<String> {
     let mut unknown = Vec::new();
     for (key, _) in fields {

@@ -1,5 +1,5 @@
-//! Settings for attaching pods: the keys of a configuration of type `braid`, from Multus and a few
-//! more.
+//! Settings for attaching pods to networks: keys in a configuration of type `braid`. Most of them
+//! are keys of Multus.
 
 use super::status::Form;
 use super::{ObjectName, Pod, names};
@@ -7,9 +7,9 @@ use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, NetConf};
 use std::path::PathBuf;
 
-/// Folder of networks on disk, as in Multus.
+/// Default folder of network configurations, as in Multus.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
-/// Folder of Multus' files about the pods that it attached.
+/// Default folder of Multus' files about the pods that Multus attached.
 const CNI_DIR: &str = "/var/lib/cni/multus";
 /// Namespace of the cluster's own pods and networks.
 const SYSTEM: &str = "kube-system";
@@ -17,43 +17,45 @@ const SYSTEM: &str = "kube-system";
 /// Settings for attaching pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `kubeconfig`: file with address and credentials of the API. Without it, only inline networks
-    /// are available.
+    /// `kubeconfig`: file with address and credentials of the Kubernetes API. Without it, pod
+    /// annotations are not read, and networks come only from this configuration and from files.
     pub kubeconfig: Option<PathBuf>,
     /// `invalidAnnotation`: `fail` (default) or `ignore`.
     pub invalid_annotation: InvalidAnnotation,
     /// Default network: `clusterNetwork`, the first of `delegates`, or braid's own `plugins` or
     /// `network`.
     pub default_network: Origin,
-    /// Further networks of each pod: the other `delegates`.
+    /// Further networks of each pod: the `delegates` after the first one.
     pub more_networks: Vec<Origin>,
     /// Networks of each pod outside the system namespaces: `defaultNetworks`.
     pub default_networks: Vec<Origin>,
-    /// `systemNamespaces`, default `["kube-system"]`.
+    /// `systemNamespaces`, default `["kube-system"]`: namespaces of pods that do not get
+    /// `defaultNetworks`.
     pub system_namespaces: Vec<String>,
-    /// `multusNamespace`, default `kube-system`: namespace of the networks that a configuration
-    /// names.
+    /// `multusNamespace`, default `kube-system`: namespace of the networks that these settings
+    /// name.
     pub multus_namespace: String,
-    /// `confDir`, default `/etc/cni/multus/net.d`.
+    /// `confDir`, default `/etc/cni/multus/net.d`: folder of network configurations.
     pub conf_dir: PathBuf,
     /// `cniDir`, default `/var/lib/cni/multus`: folder in which Multus recorded the networks of the
     /// pods that it attached.
     pub cni_dir: PathBuf,
     /// `binDir`: folder searched for plugins before `CNI_PATH`.
     pub bin_dir: Option<PathBuf>,
-    /// `readinessindicatorfile`: exists once the default network is ready.
+    /// `readinessindicatorfile`: file that exists once the default network is ready.
     pub readiness_file: Option<PathBuf>,
-    /// `auxiliaryCNIChainName`: folder beside the default network's file. Its plugins run last.
+    /// `auxiliaryCNIChainName`: folder beside the default network's file. The plugins in this
+    /// folder run after all networks of the pod.
     pub auxiliary_chain: Option<String>,
-    /// `statusPrefixLength`, default false, as consumers expect: addresses include their prefix.
-    /// `statusGateway`, default true: the status also has Multus' key `gateway`, which is not in
-    /// the specification.
+    /// `statusPrefixLength`: addresses in the status include their prefix length; default false, as
+    /// consumers expect. `statusGateway`: the status also has Multus' key `gateway`, which is not
+    /// in the specification; default true.
     pub status: Form,
     /// `requireCapabilities`, default false: a request of a pod fails unless a plugin of the
     /// network has the capability for it.
     pub require_capabilities: bool,
     /// `globalNamespaces`, default `default`: namespaces with networks that all pods may use.
-    /// `None` without `namespaceIsolation`.
+    /// `None` if `namespaceIsolation` is off, so that pods may use all networks.
     isolation: Option<Vec<String>>,
 }
 
@@ -62,7 +64,7 @@ pub struct Settings {
 pub enum InvalidAnnotation {
     /// The pod does not start.
     Fail,
-    /// The pod gets only the default network.
+    /// The invalid annotation is treated as absent.
     Ignore,
 }
 
@@ -71,15 +73,16 @@ pub enum InvalidAnnotation {
 pub enum Origin {
     /// The configuration itself.
     Inline(Json),
-    /// Name of a network. The first match is used: a NetworkAttachmentDefinition of
-    /// `multusNamespace`, a network of `confDir`, a folder, a file.
+    /// Name of a network. It is looked up in this order: a NetworkAttachmentDefinition in
+    /// `multusNamespace`, a network in `confDir`, a folder, a file.
     Named(String),
     /// A NetworkAttachmentDefinition.
     Nad(ObjectName),
 }
 
 impl Settings {
-    /// Parses the keys; `None` if the configuration is a plain network that does not attach pods.
+    /// Parses the settings in a configuration; `None` if it is a plain network that does not attach
+    /// pods.
     pub fn of(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         if key_of_pods(json).is_none() {
@@ -116,8 +119,8 @@ impl Settings {
         }))
     }
 
-    /// Refuses a network that pods of this namespace may not use. A pod's default network may also
-    /// be in `multusNamespace`, where an administrator put it for this purpose.
+    /// Refuses the network `object` if pods of `namespace` may not use it. A pod's default network
+    /// may also be in `multusNamespace`, where an administrator put it for this purpose.
     pub fn allow(
         &self,
         namespace: &str,
@@ -144,7 +147,7 @@ impl Settings {
         )))
     }
 
-    /// Returns `binDir`, then `CNI_PATH`.
+    /// Returns the folders to search for plugins: `binDir`, then `CNI_PATH`.
     pub fn path(&self, cni_path: Vec<PathBuf>) -> Vec<PathBuf> {
         let mut path = Vec::from_iter(self.bin_dir.clone());
         path.extend(cni_path);
@@ -159,14 +162,14 @@ impl Settings {
     }
 }
 
-/// Returns the key that makes the configuration attach pods, if any.
+/// Returns the key that makes the configuration attach pods to networks, if any.
 pub fn key_of_pods(json: &Json) -> Option<&'static str> {
     ["kubeconfig", "clusterNetwork", "delegates"]
         .into_iter()
         .find(|key| json.get(key).is_some())
 }
 
-/// Returns the default network, and the other `delegates`.
+/// Returns the default network, and the `delegates` after the first one.
 fn inline_networks(json: &Json) -> Result<(Origin, Vec<Origin>), Error> {
     let own = ["plugins", "network"]
         .iter()
@@ -274,7 +277,7 @@ fn invalid_annotation(json: &Json) -> Result<InvalidAnnotation, Error> {
     }
 }
 
-/// Parses names separated by commas, as in Multus, or a list.
+/// Parses `globalNamespaces`: names separated by commas, as in Multus, or a list of names.
 fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     const KEY: &str = "globalNamespaces";
     let mut names = match json.get(KEY) {
@@ -292,7 +295,7 @@ fn global_namespaces(json: &Json) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// The pod of a call, from `CNI_ARGS`.
+/// The pod of a CNI call, as named in `CNI_ARGS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodRef {
     /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`.
@@ -304,8 +307,9 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// Parses `K=V` pairs separated by `;`; `None` without namespace and name. A value may contain
-    /// `=`, and the last of several equal keys is used. Invalid names fail with code 4.
+    /// Parses `CNI_ARGS`: `K=V` pairs separated by `;`. `None` if the namespace or the name of the
+    /// pod is absent. A value may contain `=`. If a key is repeated, the last value is used.
+    /// Invalid names fail with code 4.
     pub fn of(cni_args: &str) -> Result<Option<Self>, Error> {
         let pairs: Vec<(&str, &str)> = cni_args
             .split(';')
@@ -350,8 +354,8 @@ impl PodRef {
         }))
     }
 
-    /// Refuses a pod with the right name but another uid than in the call. The API shows a static
-    /// pod under another uid than the kubelet.
+    /// Refuses a pod if its uid differs from the uid in the call. Static pods are accepted, because
+    /// their uid in the API differs from the uid that the kubelet uses.
     pub fn refuse_other(&self, pod: &Pod) -> Result<(), Error> {
         match &self.uid {
             Some(uid) if *uid != pod.uid && !pod.is_static() => {

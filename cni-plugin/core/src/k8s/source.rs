@@ -1,4 +1,5 @@
-//! Source of pods, NetworkAttachmentDefinitions and claims, and destination of their status.
+//! Access to Kubernetes objects: reads pods, NetworkAttachmentDefinitions (NADs) and IPAMClaims,
+//! and writes their status.
 
 use super::dynamic::Offered;
 use super::{IpamClaim, Nad, ObjectName, Pod};
@@ -18,7 +19,8 @@ pub enum SourceError {
         /// The request and its error.
         why: String,
     },
-    /// Permanent until fixed: no rights, no credentials, an object that can't be read.
+    /// Permanent until an administrator fixes it: missing rights or credentials, an object that
+    /// can't be parsed.
     Lasting {
         /// The request and its error.
         why: String,
@@ -43,7 +45,7 @@ pub enum Severity {
     Warning,
 }
 
-/// An event about a pod.
+/// A Kubernetes event about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Severity.
@@ -54,14 +56,14 @@ pub struct Event {
     pub message: String,
 }
 
-/// A change to one annotation, computed from its current value.
+/// A change to one annotation of a pod, computed from the annotation's current value.
 pub struct Edit<'a> {
     /// Key of the annotation.
     pub key: &'a str,
     /// All annotations of the pod as last read; `None` to read them first.
     pub seen: Option<&'a BTreeMap<String, String>>,
-    /// Returns the new value for the current one; `None` leaves the annotation unchanged. May be
-    /// called several times.
+    /// Returns the new value for the current value; `None` leaves the annotation unchanged. The
+    /// function may be called several times.
     pub value: &'a dyn Fn(Option<&str>) -> Option<String>,
 }
 
@@ -74,22 +76,21 @@ impl fmt::Debug for Edit<'_> {
     }
 }
 
-/// Source of objects. Each call is one round trip if possible. It retries within a bounded time and
-/// never waits longer.
+/// Access to Kubernetes objects. Each call takes one round trip if possible, and retries only
+/// within a bounded time.
 pub trait Source {
-    /// Reads the pod and, in parallel, the NADs with names known in advance. Omits NADs that do not
-    /// exist.
+    /// Reads the pod and, in parallel, the NADs in `nads`. Omits NADs that do not exist.
     fn pod(
         &mut self,
         pod: &ObjectName,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError>;
 
-    /// Reads these NADs in parallel. Omits missing ones and keeps the given order.
+    /// Reads these NADs in parallel. Omits missing NADs and keeps the order of `names`.
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError>;
 
-    /// Changes one annotation of the pod with this uid and nothing else. A value that another
-    /// writer has changed since `edit.seen` is read again and never overwritten unread.
+    /// Changes one annotation of the pod with this uid. If another writer has changed the
+    /// annotation since `edit.seen`, reads it again, so that no change of another writer is lost.
     fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
     -> Result<(), SourceError>;
 
@@ -97,16 +98,17 @@ pub trait Source {
     /// written.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
 
-    /// Reads a claim.
+    /// Reads an IPAMClaim.
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError>;
 
-    /// Reads the current uids of all claims in the cluster.
+    /// Reads the uids of all IPAMClaims in the cluster.
     fn claim_uids(&mut self) -> Result<Vec<String>, SourceError>;
 
-    /// Writes addresses, pod and conditions of a claim, only through `/status`. If another writer
-    /// has changed the claim since it was read, it stays as it is and the error is temporary.
+    /// Writes the addresses, owner pod and conditions of an IPAMClaim through its `/status`
+    /// subresource. If another writer has changed the claim since it was read, writes nothing and
+    /// returns a temporary error.
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
 
-    /// Reads the devices that a driver offers to resource claims on a node.
+    /// Reads the devices on a node that a driver publishes in ResourceSlices.
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError>;
 }

@@ -1,17 +1,17 @@
-//! The annotation `k8s.v1.cni.cncf.io/network-status`: the networks of a pod, described from their
-//! results.
+//! The annotation `k8s.v1.cni.cncf.io/network-status`: the networks of a pod, described from the
+//! results of their plugins.
 
 use super::default_route::gateways;
 use super::text_at;
 use crate::cni::{AddResult, Dns, Interface, Json};
 
-/// Key of braid's own entries: the container that the entry was written for.
+/// Key that marks an entry as written by braid. The value is the id of the pod's sandbox container.
 const CONTAINER: &str = "io.braid/container";
 
 /// An attached network of a pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Attached<'a> {
-    /// Name of the NetworkAttachmentDefinition with its namespace, or of the network.
+    /// Name of the NetworkAttachmentDefinition with its namespace, or else the network's name.
     pub name: &'a str,
     /// `CNI_IFNAME`.
     pub ifname: &'a str,
@@ -19,7 +19,7 @@ pub struct Attached<'a> {
     pub is_default: bool,
     /// The result; `None` if the plugins returned none.
     pub result: Option<&'a AddResult>,
-    /// MTU that the kernel reports for the interface, for results without one.
+    /// MTU that the kernel reports for the interface, used if the result has no MTU.
     pub mtu: Option<u32>,
     /// True if the pod requested its default route on this network.
     pub has_default_route: bool,
@@ -29,16 +29,16 @@ pub struct Attached<'a> {
     pub container_id: &'a str,
 }
 
-/// Format of a status.
+/// Format of the status annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
-    /// True if addresses include their prefix.
+    /// True if addresses include their prefix length.
     pub with_prefix: bool,
     /// True if default routes are also in Multus' key `gateway`.
     pub with_gateway: bool,
 }
 
-/// Returns the entry of one network.
+/// Returns the status entry of one network.
 pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     let mut entry = Json::object_of([("name", attached.name.into())]);
     if let Some(result) = attached.result
@@ -54,7 +54,8 @@ pub fn entry(attached: &Attached<'_>, form: Form) -> Json {
     entry
 }
 
-/// Returns the first interface in the sandbox, and its index.
+/// Returns the first interface in the sandbox and its index in the result; `None` if all interfaces
+/// are on the host.
 pub fn interface(result: &AddResult) -> Option<(usize, &Interface)> {
     result
         .interfaces
@@ -125,9 +126,10 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// Returns the annotation's new value: `entries`, plus what other writers added between `seen`, the
-/// value that ADD read, and `now`. It keeps their entries for other interfaces, and keys with a dot
-/// that they added to braid's entries. The rest is left over from an earlier sandbox and dropped.
+/// Returns the annotation's new value: braid's `entries` and additions of other writers. `seen` is
+/// the value that ADD read, and `now` is the current value. An addition is an entry for another
+/// interface, or a key with a dot in an entry of braid, that is in `now` but not in `seen`. All
+/// other content of `now` is left over from an earlier sandbox and is dropped.
 pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
     let mut added = list(now);
     if !added.is_empty() {
@@ -149,9 +151,9 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
     Json::Array(entries).pretty()
 }
 
-/// Returns the annotation's value after a failed ADD, without the entries of this container. It is
-/// `seen`, which ADD has replaced, and later additions of other writers. `None` if `now` has no
-/// entry of this container.
+/// Returns the annotation's value after a failed ADD: the entries in `seen`, the value before the
+/// ADD, and entries that other writers added later. Entries of this container are dropped from
+/// `now`, the current value. `None` if `now` has no entry of this container.
 pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
     let is_own = |entry: &Json| text_at(entry, CONTAINER) == Some(container_id);
     let (mut added, mut before) = (list(now), list(seen));
@@ -163,7 +165,7 @@ pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> O
     Some(Json::Array(before).pretty())
 }
 
-/// Returns the entries of a value; empty if it is not a list.
+/// Returns the entries of the annotation's value; empty if the value is absent or not a list.
 pub fn list(value: Option<&str>) -> Vec<Json> {
     let Some(text) = value else {
         return Vec::new();
@@ -205,7 +207,8 @@ fn is_same(a: &Json, b: &Json) -> bool {
         .all(|key| text_at(a, key) == text_at(b, key))
 }
 
-/// True if a new entry replaces it: it is a default network, or has the interface of a new entry.
+/// True if new `entries` replace the entry `before`, which is a default network or has the
+/// interface of a new entry.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
     let interface = text_at(before, "interface");
     before.get("default") == Some(&Json::Bool(true))
@@ -215,7 +218,8 @@ fn is_replaced(before: &Json, entries: &[Json]) -> bool {
                 .any(|now| text_at(now, "interface") == interface)
 }
 
-/// Adds the keys with a dot to `own`, except the stale ones and the keys that it has already.
+/// Copies the keys with a dot from `fields` to `own`, except keys that are unchanged since `stale`
+/// and keys that `own` already has.
 fn keep_extensions(own: &mut Json, fields: &[(String, Json)], stale: &[(String, Json)]) {
     for (key, value) in fields {
         let is_stale = stale

@@ -1,10 +1,10 @@
-//! The list that makes a node's runtime attach pods with braid, built from the node's present
-//! configuration.
+//! Plugin list that makes the container runtime of a node attach pods with braid, built from the
+//! node's current CNI configuration.
 //!
 //! ```text
-//!  first file of the folder ─┬─ a network ───────► named as the default network
-//!                            └─ Multus, braid ───► its keys, its default network, the plugins chained before and after
-//!  the former list ──────────► entries that others added, in their place
+//!  first file of the folder ─┬─ plain network ─► becomes the default network
+//!                            └─ Multus, braid ─► its keys, its default network, plugins before and after
+//!  former list of braid ───────────────────────► entries that other tools added
 //! ```
 
 use super::settings::key_of_pods;
@@ -12,11 +12,11 @@ use super::text_at;
 use crate::cni::{Error, Json};
 use std::collections::BTreeMap;
 
-/// braid's own type.
+/// CNI plugin type of braid.
 const BRAID: &str = "braid";
-/// Types of Multus: the plugin, and the client of its daemon.
+/// CNI plugin types of Multus: the standalone plugin, and the client of the Multus daemon.
 pub const MULTUS: [&str; 2] = ["multus", "multus-shim"];
-/// Keys that hold a path, or may hold one.
+/// Keys with a value that is, or can be, a path.
 const PATHS: [&str; 5] = [
     "clusterNetwork",
     "confDir",
@@ -24,9 +24,9 @@ const PATHS: [&str; 5] = [
     "cniDir",
     "readinessindicatorfile",
 ];
-/// Keys of the default network, in order of precedence.
+/// Keys that define the default network, in order of precedence.
 const ORIGINS: [&str; 4] = ["clusterNetwork", "delegates", "plugins", "network"];
-/// Keys of Multus' daemon that its client's configuration may lack.
+/// Keys copied from the configuration of the Multus daemon if its client does not set them.
 const OF_DAEMON: [&str; 10] = [
     "namespaceIsolation",
     "globalNamespaces",
@@ -39,46 +39,45 @@ const OF_DAEMON: [&str; 10] = [
     "cniDir",
     "readinessindicatorfile",
 ];
-/// Keys of braid's entry that are generated.
+/// Keys that are generated for braid's entry in the list. Earlier values are not kept.
 const OF_ENTRY: [&str; 5] = ["type", "name", "cniVersion", "kubeconfig", "capabilities"];
-/// Keys of a list that are generated.
+/// Keys that are generated for the list itself. Earlier values are not kept.
 const OF_LIST: [&str; 4] = ["cniVersion", "name", "plugins", ONLY_INLINED];
-/// Key that stops a runtime from appending the plugins of the folder with the list's name (CNI
-/// 1.1).
+/// Key of a list (CNI 1.1) that forbids runtimes to append the plugins in the folder named after
+/// the list.
 const ONLY_INLINED: &str = "loadOnlyInlinedPlugins";
 
-/// A configuration in the runtime's folder.
+/// A CNI configuration file in the runtime's folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conf {
     /// Path on the node.
     pub path: String,
-    /// Content.
+    /// Content of the file.
     pub json: Json,
 }
 
-/// Inputs of the list.
+/// Inputs from which [`list`] builds the plugin list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
-    /// Path of the list.
+    /// Path of the plugin list on the node.
     pub own: String,
-    /// Path of the kubeconfig that the list names.
+    /// Path of the kubeconfig file that the plugin list refers to.
     pub kubeconfig: String,
-    /// Configuration that the runtime would use without the list.
+    /// Configuration that the runtime would use without braid's plugin list.
     pub first: Conf,
-    /// Configurations after it, in the order of their names.
+    /// Configurations after `first`, in file name order.
     pub others: Vec<Conf>,
-    /// The current list, if any.
+    /// Earlier version of braid's plugin list, if any.
     pub former: Option<Json>,
-    /// Configuration of Multus' daemon, if any.
+    /// Configuration of the Multus daemon, if any.
     pub daemon: Option<Json>,
-    /// Paths on the node, by the paths that [`paths`] returns.
+    /// Path on the node for each path that [`paths`] returns.
     pub paths: BTreeMap<String, String>,
-    /// Content of the node's network for a value of `clusterNetwork`, which is a path or a name, by
-    /// that value.
+    /// Configurations on the node by value of `clusterNetwork`, which is a path or a network name.
     pub named: BTreeMap<String, Json>,
 }
 
-/// Returns the plugins of a configuration or a list.
+/// Returns the plugins of a list, or the configuration itself if it is a single plugin.
 pub fn plugins_of(found: &Json) -> &[Json] {
     match found.get("plugins") {
         Some(Json::Array(plugins)) if found.get("type").is_none() => plugins,
@@ -86,8 +85,8 @@ pub fn plugins_of(found: &Json) -> &[Json] {
     }
 }
 
-/// Returns the absolute paths in a configuration and in the daemon's. Paths of Multus' daemon are
-/// valid in its container.
+/// Returns the absolute paths in a configuration and in the configuration of the Multus daemon. The
+/// daemon's paths are valid in the daemon's container.
 pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
     let mut plugins: Vec<&Json> = plugins_of(first).iter().collect();
     plugins.extend(daemon);
@@ -103,7 +102,7 @@ pub fn paths<'a>(first: &'a Json, daemon: Option<&'a Json>) -> Vec<&'a str> {
     }
     paths
 }
-/// Returns the texts that name the default network in a configuration.
+/// Returns the values of `clusterNetwork` in the plugins of a configuration.
 pub fn names(first: &Json) -> Vec<&str> {
     let mut names = Vec::new();
     for plugin in plugins_of(first) {
@@ -114,7 +113,8 @@ pub fn names(first: &Json) -> Vec<&str> {
     }
     names
 }
-/// True if a plugin attaches a pod to all networks of its annotation.
+/// True if a plugin attaches pods to the networks that their annotations select: Multus, or braid
+/// with a key such as `kubeconfig`.
 fn attaches_pods(plugin: &Json) -> bool {
     let is_multus = text_at(plugin, "type").is_some_and(|kind| MULTUS.contains(&kind));
     is_multus || key_of_pods(plugin).is_some()
@@ -124,7 +124,7 @@ fn is_braid(plugin: &Json) -> bool {
     text_at(plugin, "type") == Some(BRAID)
 }
 
-/// True if braid takes over the plugin's keys.
+/// True if braid's entry replaces this plugin in the list.
 fn is_taken_over(plugin: &Json) -> bool {
     attaches_pods(plugin) || is_braid(plugin)
 }
@@ -133,7 +133,8 @@ fn is_taken_over(plugin: &Json) -> bool {
 fn is_list(found: &Json) -> bool {
     found.get("plugins").is_some() && found.get("type").is_none()
 }
-/// Returns the list that attaches pods.
+/// Returns the plugin list with braid's entry. Fails if two plugins of the present list attach
+/// pods, or if braid would be its own default network.
 pub fn list(known: &Known) -> Result<Json, Error> {
     let found = &known.first.json;
     let plugins = plugins_of(found);
@@ -185,7 +186,7 @@ pub fn list(known: &Known) -> Result<Json, Error> {
     Ok(list)
 }
 
-/// Copies the keys of an earlier list that are not generated.
+/// Copies all keys of `earlier` to `list`, except the generated keys in [`OF_LIST`].
 fn keep_keys(list: &mut Json, earlier: &Json) {
     for (key, value) in earlier.fields() {
         if !OF_LIST.contains(&key.as_str()) {
@@ -194,7 +195,7 @@ fn keep_keys(list: &mut Json, earlier: &Json) {
     }
 }
 
-/// Returns braid's entry with this network as the default one.
+/// Returns an entry for braid with `network` as the default network.
 fn naming(network: &Conf) -> Json {
     let mut own = Json::object_of([
         ("capabilities", Json::object_of([])),
@@ -204,8 +205,8 @@ fn naming(network: &Conf) -> Json {
     own
 }
 
-/// Adds the keys of braid's entry in the former list, which are settings of an operator. If Multus'
-/// keys are taken over, settings belong in Multus' file instead.
+/// Copies the settings that an operator added to braid's entry in the former list. Used only if
+/// braid does not replace Multus; otherwise, settings belong in Multus' file.
 fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
     let Some(former) = former else {
         return own;
@@ -221,7 +222,7 @@ fn with_settings_of(former: Option<&Json>, mut own: Json) -> Json {
     own
 }
 
-/// Adds the capabilities of a network's plugins.
+/// Adds the capabilities of the network's plugins to braid's entry `own`.
 fn add_capabilities(own: &mut Json, network: &Json) {
     let mut capabilities = match own.get("capabilities") {
         Some(given @ Json::Object(_)) => Some(given.clone()),
@@ -242,8 +243,8 @@ fn add_capabilities(own: &mut Json, network: &Json) {
         own.set("capabilities", capabilities);
     }
 }
-/// Returns the keys of a plugin that attaches pods, with the node's paths. Replaces a default
-/// network that is braid again, or Multus.
+/// Returns braid's entry with the keys of `plugin`, which it replaces. Paths are converted to paths
+/// on the node. A default network that is braid or Multus itself is replaced.
 fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     let mut own = plugin.clone();
     let is_client = text_at(plugin, "type") == Some(MULTUS[1]);
@@ -282,8 +283,9 @@ fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     Ok(own)
 }
 
-/// Replaces the default network with the next configuration of the folder that is a network.
-/// Without one, uses the inline network of `circle`, which attaches pods itself.
+/// Replaces the default network `circle` in braid's entry `own`, because `circle` attaches pods
+/// itself. Uses the next configuration of the folder that is a plain network, or else the inline
+/// default network inside `circle`.
 fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     let is_network = |conf: &&Conf| !plugins_of(&conf.json).iter().any(is_taken_over);
     let inner = default_network_of(circle);
@@ -316,7 +318,8 @@ fn replace(own: &mut Json, circle: &Json, known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the key and value of the default network of a plugin in `circle` that attaches pods.
+/// Returns the key and value that define the default network in the plugin of `circle` that
+/// attaches pods.
 fn default_network_of(circle: &Json) -> Option<(&'static str, Json)> {
     let plugin = plugins_of(circle).iter().find(|it| attaches_pods(it))?;
     for key in ORIGINS {
@@ -327,7 +330,7 @@ fn default_network_of(circle: &Json) -> Option<(&'static str, Json)> {
     None
 }
 
-/// True if a network of an inline value attaches pods.
+/// True if `value`, an inline network or a list of networks, attaches pods.
 fn is_circle(value: &Json) -> bool {
     let all = match value {
         Json::Array(all) => all.as_slice(),
@@ -339,9 +342,9 @@ fn is_circle(value: &Json) -> bool {
         .any(|network| plugins_of(network).iter().any(attaches_pods))
 }
 
-/// True if a runtime must not append the plugins of the folder with the list's name. If
-/// `clusterNetwork` names a file beside the list with the same network name, the plugins run with
-/// that network. A single plugin has no such folder.
+/// True if the list must set [`ONLY_INLINED`]: the found list sets it, the found configuration is a
+/// single plugin, or `clusterNetwork` is a file with the same network name. In the last case, the
+/// folder's plugins run with that network.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
     let file = text_at(own, "clusterNetwork");
@@ -355,7 +358,7 @@ fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool 
     is_forbidden || !is_list(found) || has_same_name
 }
 
-/// Returns the entries of a list before and after braid's own.
+/// Returns the entries before and after braid's entry, without plugins that attach pods.
 fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     let plugins = plugins_of(list);
     let Some(at) = plugins.iter().position(is_braid) else {
@@ -371,8 +374,8 @@ fn entries_of_others(list: &Json) -> [Vec<Json>; 2] {
     [others(&plugins[..at]), others(&plugins[at + 1..])]
 }
 
-/// Merges entries of the former list with the found ones. A found entry replaces a former one of
-/// its type, and the other found entries are appended.
+/// Merges the entries of the former list with the found entries. A found entry replaces a former
+/// entry of the same type. Other found entries are appended.
 fn joined(mut former: Vec<Json>, found: &[Json]) -> Vec<Json> {
     let mut unmatched: Vec<usize> = (0..former.len()).collect();
     for plugin in found {

@@ -1,93 +1,95 @@
-//! Client state machine of both protocols (RFC 2131 §4.4, RFC 8415 §18.2). Time, random numbers and
-//! messages go in, packets and events come out. Each protocol builds its packets and parses its
-//! answers.
+//! Client state machine of DHCPv4 and DHCPv6 (RFC 2131 §4.4, RFC 8415 §18.2). Its inputs are the
+//! time since boot, random numbers and received messages. Its outputs are packets and events. The
+//! modules `v4` and `v6` build packets and parse answers.
 
 use super::timing::{Dice, Limits, Terms, backoff, number};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A protocol, with the client's identity.
+/// DHCPv4 or DHCPv6, with the client's identity.
 pub trait Protocol: Debug + Clone {
     /// Lease of the protocol.
     type Lease: Leased;
     /// Packet or message to send.
     type Packet: Debug + Clone + PartialEq;
 
-    /// Returns the packet for the client's phase; `None` if the phase has none.
+    /// Returns the packet to send in the client's current phase; `None` if the client sends nothing
+    /// in this phase.
     fn packet(&self, state: &ClientState<Self::Lease>, now: Duration) -> Option<Self::Packet>;
 }
 
-/// A lease of either protocol.
+/// A DHCPv4 or DHCPv6 lease.
 pub trait Leased: Debug + Clone + PartialEq {
-    /// Address of a lease.
+    /// Type of the leased address.
     type Address: Debug + Copy + PartialEq;
 
-    /// Returns the address.
+    /// Returns the leased address.
     fn address(&self) -> Self::Address;
 
-    /// Returns the times of the lease.
+    /// Returns the times at which the lease starts, is renewed and expires.
     fn terms(&self) -> Terms;
 }
 
-/// Event of a client.
+/// Event that a DHCP client reports to the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<P, L> {
     /// A packet to send.
     Send(P),
     /// A lease was acquired or renewed.
     Bound,
-    /// The lease is void, with the reason. The client requests another one.
+    /// The lease is no longer valid, for the reason in the second field. The client requests
+    /// another lease.
     Lost(L, &'static str),
-    /// No lease until the timeout.
+    /// The client got no lease before the timeout, and has ended.
     GaveUp,
 }
 
-/// Phase of a client.
+/// Phase of a DHCP client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase<L> {
     /// Discovering servers.
     Selecting,
     /// Requesting an offered lease.
     Requesting {
-        /// The offer.
+        /// The offered lease.
         offer: L,
         /// Time at which the client drops the offer.
         until: Duration,
     },
     /// Holding a lease.
     Bound,
-    /// Asking the server of the lease to renew it.
+    /// Asking the server that granted the lease to renew it.
     Renewing,
     /// Asking any server to renew the lease.
     Rebinding,
-    /// Ended.
+    /// The client has ended.
     Over,
 }
 
-/// State that packets depend on.
+/// State of a DHCP client from which its packets are built.
 #[derive(Debug, Clone)]
 pub struct ClientState<L: Leased> {
     /// Phase of the client.
     pub phase: Phase<L>,
-    /// The current lease.
+    /// The current lease, if any.
     pub lease: Option<L>,
-    /// Address to request.
+    /// Address that the client prefers, if any.
     pub wish: Option<L::Address>,
-    /// Transaction id of the exchange.
+    /// Transaction id of the current exchange with servers.
     pub xid: u32,
-    /// Start of the exchange.
+    /// Start of the current exchange, as time since boot.
     pub since: Duration,
 }
 
-/// A client.
+/// A DHCP client of one link.
 #[derive(Debug, Clone)]
 pub struct Client<P: Protocol> {
     /// The protocol, with the client's identity.
     pub protocol: P,
-    /// State that packets depend on.
+    /// State from which the packets are built.
     pub state: ClientState<P::Lease>,
     limits: Limits,
-    /// Timeout for acquiring a lease; `None` once the client has had one.
+    /// Time at which the client gives up acquiring a lease; `None` once the client has had a lease.
     until: Option<Duration>,
     /// Number of packets in a row without an answer.
     sent: u32,
@@ -95,12 +97,13 @@ pub struct Client<P: Protocol> {
     next: Duration,
 }
 
-/// Events of a client.
+/// Events of a DHCP client for the protocol `P`, in order.
 pub type Events<P> = Vec<Event<<P as Protocol>::Packet, <P as Protocol>::Lease>>;
 type Address<P> = <<P as Protocol>::Lease as Leased>::Address;
 
 impl<P: Protocol> Client<P> {
-    /// Returns a client that acquires a lease from now on, with the address `wish` if possible.
+    /// Returns a client that starts to acquire a lease at `now`, with the address `wish` if
+    /// possible.
     pub fn new(
         protocol: P,
         limits: Limits,
@@ -147,7 +150,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Returns the current lease.
+    /// Returns the current lease, if any.
     pub fn lease(&self) -> Option<&P::Lease> {
         self.state.lease.as_ref()
     }
@@ -160,18 +163,18 @@ impl<P: Protocol> Client<P> {
         Some(self.next)
     }
 
-    /// True if an answer may arrive.
+    /// True if the client is waiting for an answer from a server.
     pub fn listens(&self) -> bool {
         !matches!(self.state.phase, Phase::Bound | Phase::Over)
     }
 
-    /// Schedules the last packet again in 100 ms. It could not be sent, for example because the
-    /// link's own address is not usable yet.
+    /// Schedules a retry of the last packet after at most 100 ms. Used if the packet could not be
+    /// sent, for example because the link's own address is not usable yet.
     pub fn hold(&mut self, now: Duration) {
         (self.next, self.sent) = (self.next.min(now + Duration::from_millis(100)), 0);
     }
 
-    /// Performs the actions that are due.
+    /// Performs the actions that are due at `now`, and returns their events.
     pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         let mut events = Vec::new();
         if now < self.next || self.state.phase == Phase::Over {
@@ -190,7 +193,7 @@ impl<P: Protocol> Client<P> {
         events
     }
 
-    /// Changes to the phase that is due.
+    /// Changes the phase if the offer or the lease has reached one of its timeouts.
     fn pass(&mut self, now: Duration, rng: Dice<'_>, events: &mut Events<P>) {
         if let Phase::Requesting { until, .. } = self.state.phase
             && until <= now
@@ -209,7 +212,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Begins an exchange.
+    /// Begins an exchange with servers: enters `phase` with a new transaction id.
     pub fn turn(&mut self, phase: Phase<P::Lease>, now: Duration, rng: Dice<'_>) {
         (self.state.phase, self.state.xid, self.state.since) = (phase, number(rng), now);
         self.sent = 0;
@@ -234,7 +237,7 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Drops the lease and starts over.
+    /// Drops the lease and starts over with the discovery of servers.
     fn lose(
         &mut self,
         why: &'static str,
@@ -247,8 +250,8 @@ impl<P: Protocol> Client<P> {
         lost.map(|lease| Event::Lost(lease, why))
     }
 
-    /// Requests an offered lease immediately. Keeps the transaction id, which DHCPv4 uses for
-    /// discovery and request.
+    /// Requests an offered lease immediately. Keeps the transaction id, because DHCPv4 uses the
+    /// same id for discovery and request.
     pub fn accept(&mut self, offer: P::Lease, now: Duration, rng: Dice<'_>) -> Events<P> {
         self.state.phase = Phase::Requesting {
             offer,
@@ -258,8 +261,8 @@ impl<P: Protocol> Client<P> {
         self.tick(now, rng)
     }
 
-    /// Handles a refused request: waits for another offer. There is a pause, because the server may
-    /// refuse everything it offers.
+    /// Handles a server's refusal of the requested offer: returns to discovery after a pause.
+    /// Without the pause, a server that refuses each request would cause a busy loop.
     pub fn refuse_offer(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         (self.state.phase, self.state.wish) = (Phase::Selecting, None);
         self.sent += 1;
@@ -267,7 +270,7 @@ impl<P: Protocol> Client<P> {
         Vec::new()
     }
 
-    /// Handles a refused lease: it is void, and the client starts over immediately.
+    /// Handles a server's refusal to renew the lease: drops the lease and starts over immediately.
     pub fn refuse_lease(&mut self, now: Duration, rng: Dice<'_>) -> Events<P> {
         let mut events = Vec::from_iter(self.lose("the server refused the lease", now, rng));
         self.state.wish = None;
@@ -275,7 +278,7 @@ impl<P: Protocol> Client<P> {
         events
     }
 
-    /// Stores a lease, which may replace the current one.
+    /// Stores a lease from a server, which replaces the current lease, if any.
     pub fn bind(&mut self, lease: P::Lease) -> Events<P> {
         let mut events = Vec::new();
         if let Some(held) = self.state.lease.take()
@@ -290,8 +293,8 @@ impl<P: Protocol> Client<P> {
         events
     }
 
-    /// Ends the client. Returns the lease to release: the current one, or the requested one, which
-    /// the server may have assigned meanwhile.
+    /// Ends the client. Returns the lease to release: the current lease, or else the requested
+    /// offer, which the server may already have assigned.
     pub fn end(&mut self) -> Option<P::Lease> {
         let asked = match std::mem::replace(&mut self.state.phase, Phase::Over) {
             Phase::Requesting { offer, .. } => Some(offer),

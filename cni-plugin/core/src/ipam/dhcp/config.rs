@@ -1,4 +1,4 @@
-//! The `ipam` object of the `dhcp` IPAM.
+//! Configuration of the `dhcp` IPAM plugin: the object `ipam`.
 
 use super::{v4, v6};
 use crate::cni::{Error, Json, NetConf, Owner};
@@ -6,13 +6,13 @@ use crate::name::Mac;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Default of `daemonSocketPath`.
+/// Default of `daemonSocketPath`, the Unix socket of the DHCP daemon.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// A validated configuration.
+/// Validated configuration of the `dhcp` IPAM plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DhcpConfig {
-    /// `daemonSocketPath`.
+    /// `daemonSocketPath`: Unix socket of the DHCP daemon; default [`SOCKET`].
     pub socket: PathBuf,
     /// `ipFamilies`: `IPv4` (default), `IPv6`, or both.
     pub families: Families,
@@ -21,24 +21,24 @@ pub struct DhcpConfig {
     /// `provide`: DHCPv4 options to send, in order. A later option replaces an earlier one with the
     /// same code.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Codes of the requested DHCPv4 options: `request`, and the default ones unless an item has
-    /// `skipDefault`.
+    /// Codes of the requested DHCPv4 options: the options in `request`, and the default options
+    /// unless an item has `skipDefault`.
     pub request: Vec<u8>,
-    /// The configuration as received, for the daemon.
+    /// The network configuration as received, which is sent to the daemon.
     pub json: Rc<Json>,
 }
 
-/// Address families.
+/// A set of address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Families {
-    /// IPv4, through DHCPv4.
+    /// True for IPv4, through DHCPv4.
     pub v4: bool,
-    /// IPv6, through DHCPv6.
+    /// True for IPv6, through DHCPv6.
     pub v6: bool,
 }
 
 impl Families {
-    /// IPv4 only, the default in the reference.
+    /// IPv4 only, the default as in the reference plugin.
     pub const V4: Self = Self {
         v4: true,
         v6: false,
@@ -71,7 +71,7 @@ impl Families {
 }
 
 impl DhcpConfig {
-    /// Parses `ipam`; `fromArg` takes values from `CNI_ARGS`.
+    /// Parses `ipam`. An option with `fromArg` takes its value from `cni_args`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         let ipam = conf
             .json
@@ -119,7 +119,7 @@ impl DhcpConfig {
         })
     }
 
-    /// Returns the configuration for IPv4 only; `None` if it has no IPv4.
+    /// Returns this configuration limited to IPv4; `None` if IPv4 is not configured.
     pub fn without_ipv6(&self) -> Option<Self> {
         let mut json = Json::clone(&self.json);
         let mut ipam = json.get("ipam").cloned().unwrap_or(Json::Null);
@@ -132,7 +132,7 @@ impl DhcpConfig {
         })
     }
 
-    /// Returns the DHCPv4 client identity of an owner's link.
+    /// Returns the identity of `owner`, a container interface, as a DHCPv4 client.
     pub fn v4(&self, owner: &Owner, mac: Mac, broadcast: bool) -> v4::Identity {
         let id = client_id(owner).into_bytes();
         let mut options = vec![(v4::CLIENT_ID, [vec![0], id].concat())];
@@ -148,14 +148,14 @@ impl DhcpConfig {
         }
     }
 
-    /// Returns the DHCPv6 client identity of an owner's link.
+    /// Returns the identity of `owner`, a container interface, as a DHCPv6 client.
     pub fn v6(owner: &Owner) -> v6::Identity {
         v6::Identity::of(&client_id(owner))
     }
 }
 
-/// Returns the client id that identifies an owner to a server, as in the reference: at most 254
-/// bytes.
+/// Returns the client id of `owner`, a container interface, for DHCP servers. It has at most 254
+/// bytes and is the same as in the reference plugin.
 pub fn client_id(owner: &Owner) -> String {
     let mut id = format!("{}/{}/{}", owner.container_id, owner.network, owner.ifname);
     while id.len() > 254 {
@@ -164,7 +164,7 @@ pub fn client_id(owner: &Owner) -> String {
     id
 }
 
-/// Parses an option: its name in `dhcp-options(5)`, or its number.
+/// Returns the code of an option from its name in `dhcp-options(5)` or its number.
 fn code(option: &str) -> Result<u8, Error> {
     Ok(match option {
         "dhcp-client-identifier" => v4::CLIENT_ID,
@@ -190,7 +190,8 @@ fn provided(ipam: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
     Ok(options)
 }
 
-/// Reads the items of a list. Errors have the reference's words, without the item's number.
+/// Calls `read` with each item of the list `key`. Error messages are the same as in the reference
+/// plugin, without the item's number.
 fn for_each(
     ipam: &Json,
     key: &str,
@@ -202,7 +203,7 @@ fn for_each(
     Ok(())
 }
 
-/// Reads an item of `provide`.
+/// Returns the options, as code and value, of one item of `provide`.
 fn provided_by(item: &Json, cni_args: &str) -> Result<Vec<(u8, Vec<u8>)>, Error> {
     let mut options = Vec::new();
     let (option, value, arg) = (

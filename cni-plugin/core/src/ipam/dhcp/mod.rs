@@ -1,4 +1,4 @@
-//! `dhcp`: addresses from a DHCP server, requested through the container's own link.
+//! The `dhcp` IPAM plugin: addresses from a DHCP server, requested through the container's link.
 //!
 //! ```text
 //!  config ─► session ─┬─ v4: machine, message, frame ─┬─► packets, events of the lease
@@ -6,8 +6,8 @@
 //!  rpc ─► the reference daemon's protocol
 //! ```
 //!
-//! The machines are values. Time since boot, random numbers and messages go in, packets and events
-//! come out.
+//! The state machines do no I/O. Their inputs are the time since boot, random numbers and received
+//! messages. Their outputs are packets and events.
 
 pub mod client;
 pub mod config;

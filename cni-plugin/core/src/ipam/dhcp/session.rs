@@ -1,4 +1,4 @@
-//! All leases of one link, with a client for each configured family.
+//! DHCP leases of one link, with a client for each configured address family.
 
 use super::timing::{Dice, Limits};
 use super::{DhcpConfig, v4, v6};
@@ -9,7 +9,7 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Action for the daemon.
+/// Action or event that a session returns to the DHCP daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Send an IPv4 packet.
@@ -18,32 +18,32 @@ pub enum Output {
     Send6(Vec<u8>),
     /// A lease was acquired or renewed.
     Bound,
-    /// A lease is void. Its address must be deleted from the link.
+    /// A lease is no longer valid, so its address must be deleted from the link.
     Lost {
-        /// Address; `None` if the server sent no mask, so the address never was on the link.
+        /// Leased address; `None` if the server sent no mask, so the address was never on the link.
         ip: Option<IpConfig>,
         /// Routes of the lease.
         routes: Vec<Route>,
-        /// Reason.
+        /// Reason why the lease is no longer valid.
         why: &'static str,
     },
-    /// No lease until the timeout.
+    /// A client got no lease before the timeout.
     GaveUp,
 }
 
 /// Leases of a session, to be stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// From DHCPv4.
+    /// DHCPv4 lease, if any.
     pub v4: Option<v4::LeaseV4>,
-    /// From DHCPv6.
+    /// DHCPv6 lease, if any.
     pub v6: Option<v6::LeaseV6>,
 }
 
-/// The link and its owner, as presented to servers.
+/// A link and its owner, as presented to DHCP servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Owner.
+    /// Network, container and interface name of the link.
     pub owner: &'a Owner,
     /// Hardware address of the link.
     pub mac: Mac,
@@ -51,7 +51,7 @@ pub struct Link<'a> {
     pub broadcast: bool,
 }
 
-/// Clients of one link.
+/// DHCPv4 and DHCPv6 clients of one link.
 #[derive(Debug, Clone)]
 pub struct Session {
     v4: Option<v4::Client>,
@@ -60,7 +60,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Continues with the leases in `held`, and acquires the missing ones.
+    /// Returns a session that continues with the leases in `held` and acquires the missing leases.
     pub fn new(
         config: &DhcpConfig,
         link: Link<'_>,
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// True if each family has a lease.
+    /// True if each configured address family has a lease.
     pub fn is_bound(&self) -> bool {
         self.v4
             .as_ref()
@@ -109,7 +109,7 @@ impl Session {
                 .is_none_or(|client| client.lease().is_some())
     }
 
-    /// Returns the time of the next action.
+    /// Returns the time of the next action; `None` if all clients have ended.
     pub fn next(&self) -> Option<Duration> {
         let v4 = self.v4.as_ref().and_then(v4::Client::next);
         let v6 = self.v6.as_ref().and_then(v6::Client::next);
@@ -119,39 +119,39 @@ impl Session {
         }
     }
 
-    /// True if DHCPv4 answers may arrive.
+    /// True if the DHCPv4 client is waiting for an answer.
     pub fn listens4(&self) -> bool {
         self.v4.as_ref().is_some_and(v4::Client::listens)
     }
 
-    /// True if DHCPv6 answers may arrive.
+    /// True if the DHCPv6 client is waiting for an answer.
     pub fn listens6(&self) -> bool {
         self.v6.as_ref().is_some_and(v6::Client::listens)
     }
 
-    /// Schedules an IPv4 packet again shortly.
+    /// Schedules a retry, shortly after `now`, of an IPv4 packet that could not be sent.
     pub fn hold4(&mut self, now: Duration) {
         if let Some(client) = &mut self.v4 {
             client.hold(now);
         }
     }
 
-    /// Schedules a DHCPv6 message again shortly.
+    /// Schedules a retry, shortly after `now`, of a DHCPv6 message that could not be sent.
     pub fn hold6(&mut self, now: Duration) {
         if let Some(client) = &mut self.v6 {
             client.hold(now);
         }
     }
 
-    /// Sets whether servers broadcast their answers to a client without an address, or send them to
-    /// its hardware address.
+    /// Sets whether servers must broadcast their answers to a client without an address. Otherwise,
+    /// servers send answers to the client's hardware address.
     pub fn set_broadcast(&mut self, on: bool) {
         if let Some(client) = &mut self.v4 {
             client.protocol.broadcast = on;
         }
     }
 
-    /// Performs the actions that are due.
+    /// Performs the actions that are due at `now`.
     pub fn tick(&mut self, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let mut outputs = Vec::new();
         if let Some(client) = &mut self.v4 {
@@ -163,7 +163,7 @@ impl Session {
         outputs
     }
 
-    /// Processes an IPv4 packet from a hardware address.
+    /// Processes an IPv4 packet received from the hardware address `from`.
     pub fn take4(&mut self, packet: &[u8], from: Mac, now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let message = v4::frame::decode(packet).and_then(v4::Message::decode);
         let (Some(message), Some(client)) = (message, &mut self.v4) else {
@@ -173,7 +173,7 @@ impl Session {
         events.into_iter().map(output4).collect()
     }
 
-    /// Processes a DHCPv6 message.
+    /// Processes a received DHCPv6 message.
     pub fn take6(&mut self, message: &[u8], now: Duration, rng: Dice<'_>) -> Vec<Output> {
         let (Some(message), Some(client)) = (v6::Message::decode(message), &mut self.v6) else {
             return Vec::new();
@@ -182,7 +182,7 @@ impl Session {
         events.into_iter().map(output6).collect()
     }
 
-    /// Returns the packets that release all leases.
+    /// Ends the clients and returns the packets that release their leases.
     pub fn release(&mut self, rng: Dice<'_>) -> Vec<Output> {
         let mut outputs = Vec::new();
         if let Some(client) = &mut self.v4
@@ -198,7 +198,8 @@ impl Session {
         outputs
     }
 
-    /// Returns addresses and routes of the leases. Fails if a server omitted a required option.
+    /// Returns the addresses and routes of all leases. Fails if the DHCPv4 server sent no valid
+    /// subnet mask.
     pub fn lease(&self) -> Result<Lease, &'static str> {
         let Held { v4, v6 } = self.held();
         let mut lease = Lease {

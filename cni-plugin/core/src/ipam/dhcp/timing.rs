@@ -1,9 +1,9 @@
-//! Retransmission delays, and the times of a lease.
+//! Retransmission delays of a DHCP client, and the times of a lease.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Source of random numbers, one for each call.
+/// Source of random numbers. Each call returns one number.
 pub type Dice<'d> = &'d mut dyn FnMut() -> u64;
 
 /// Returns a random number of 32 bits.
@@ -12,7 +12,7 @@ pub fn number(rng: Dice<'_>) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// Timeouts of a daemon.
+/// Timeouts of the DHCP daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Time in which an offer must be confirmed before the client drops it.
@@ -24,7 +24,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns the reference's timeouts.
+    /// Returns the timeouts of the reference daemon.
     fn default() -> Self {
         let [request, resend_most, give_up] = [10, 62, 208].map(Duration::from_secs);
         Self {
@@ -35,25 +35,25 @@ impl Default for Limits {
     }
 }
 
-/// Times of a lease since boot.
+/// Times of a lease, measured from boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Start of the lease.
     pub got: Duration,
-    /// T1: from then on the client asks its server to renew.
+    /// T1: time from which the client asks the server that granted the lease to renew it.
     pub renew: Duration,
-    /// T2: from then on the client asks any server.
+    /// T2: time from which the client asks any server to renew the lease.
     pub rebind: Duration,
     /// End of the lease.
     pub expire: Duration,
 }
 
 impl Terms {
-    /// Lease time in seconds that means no end.
+    /// Lease time in seconds of a lease that never expires.
     const FOR_EVER: u32 = u32::MAX;
 
-    /// Returns the times for a server's values in seconds. Missing or invalid values are derived
-    /// from the length: T1 at 50 %, T2 at 85 %.
+    /// Returns the times of a lease that starts at `got`, from the server's values in seconds. If
+    /// the server's value is missing or invalid, T1 is at 50 % of `length` and T2 at 85 %.
     pub fn new(got: Duration, length: u32, renew: Option<u32>, rebind: Option<u32>) -> Self {
         let after = |seconds: u32| got + Duration::from_secs(seconds.into());
         if length == Self::FOR_EVER {
@@ -80,8 +80,8 @@ impl Terms {
         }
     }
 
-    /// Returns the time to repeat an unanswered renewal: after half of the time until `end`, as in
-    /// RFC 2131. The wait is at least 1/60 of the lease time, which is clamped to 1-60 s.
+    /// Returns the time at which to repeat an unanswered renewal: after half of the time until
+    /// `end`, as in RFC 2131. The minimum wait is 1/60 of the lease time, clamped to 1-60 s.
     pub fn ask_again(&self, now: Duration, end: Duration) -> Duration {
         let least = (self.expire.saturating_sub(self.got) / 60)
             .clamp(Duration::from_secs(1), Duration::from_mins(1));
@@ -90,15 +90,16 @@ impl Terms {
     }
 }
 
-/// Returns the delay after packet number `sent`, from 1, without an answer: 2 s four times, as in
-/// the reference, then doubling from 4 s up to `most`.
+/// Returns the delay after the unanswered packet number `sent`, counted from 1. The first four
+/// delays are 2 s, as in the reference daemon. Later delays double from 4 s up to `most`. Each
+/// delay has a random jitter of up to 1 s.
 pub fn backoff(sent: u32, most: Duration, rng: Dice<'_>) -> Duration {
     const SHORT: u32 = 4;
     let wait = match sent.saturating_sub(SHORT) {
         0 => Duration::from_secs(2),
         more => Duration::from_secs(4 << (more - 1).min(8)).min(most),
     };
-    // Random jitter of one second in both directions.
+    // Random jitter of up to one second in both directions.
     (wait + Duration::from_millis(rng() % 2000)).saturating_sub(Duration::from_secs(1))
 }
 

@@ -1,15 +1,15 @@
-//! Round-robin order of a range set's addresses: from the last reserved one, once around, without
-//! gateways.
+//! Round-robin order in which the addresses of a range set are tried: from the address after the
+//! last reserved address, once around, without gateways.
 
 use crate::ipam::range::{Range, RangeSet, to_bits};
 use std::net::IpAddr;
 
-/// Addresses from `first` to `last`, inclusive, as numbers in the range set's family.
+/// Addresses from `first` to `last`, inclusive, as numbers that [`to_bits`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// First address.
     pub first: u128,
-    /// Last address, skipped, because `first` failed.
+    /// Last address, inclusive.
     pub last: u128,
 }
 
@@ -17,7 +17,7 @@ pub struct Span {
 /// except the gateways, once.
 ///
 /// The search starts after `last_reserved`, so that a released address is reused as late as
-/// possible. If the address is not in the set any more, because the configuration changed, the
+/// possible. If `last_reserved` is no longer in the set, because the configuration changed, the
 /// search starts at the first range.
 pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
     let ranges = set.ranges();

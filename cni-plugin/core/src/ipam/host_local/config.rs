@@ -1,4 +1,4 @@
-//! Configuration of `host-local`: the ranges and the requested addresses.
+//! Configuration of the `host-local` IPAM plugin: the ranges and the requested addresses.
 
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::{CniArgs, Error, Json, NetConf, Route, Version};
@@ -12,19 +12,20 @@ pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 /// Maximum length of a file name in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// A validated configuration.
+/// Validated configuration of the `host-local` IPAM plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLocalConfig {
-    /// Network name, which is a directory in `data_dir`.
+    /// Network name, also the name of the directory in `data_dir` with the network's leases.
     pub network: String,
     /// `dataDir`; default [`DEFAULT_DATA_DIR`].
     pub data_dir: PathBuf,
-    /// Range sets, each of which gives one address: `runtimeConfig.ipRanges`, the single range,
-    /// then `ranges`. The index of a set is also its number on disk.
+    /// Range sets in this order: `runtimeConfig.ipRanges`, the single range in `ipam`, then
+    /// `ranges`. An attachment gets one address from each set. The index of a set is also the
+    /// number of the set on disk.
     pub ranges: Vec<RangeSet>,
     /// `routes`, copied into the result.
     pub routes: Vec<Route>,
-    /// `resolvConf`: file with the name resolution.
+    /// `resolvConf`: file with the DNS settings for the result.
     pub resolv_conf: Option<PathBuf>,
     /// Addresses requested by `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips`, without
     /// duplicates.
@@ -32,7 +33,7 @@ pub struct HostLocalConfig {
 }
 
 impl HostLocalConfig {
-    /// Parses `ipam` and the runtime's requests, in `conf` and in `CNI_ARGS`.
+    /// Parses `ipam`, and the addresses that the runtime requests in `conf` and in `CNI_ARGS`.
     pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
         if conf.name.len() > MAX_NAME_BYTES {
             let len = conf.name.len();
@@ -52,7 +53,7 @@ impl HostLocalConfig {
         })
     }
 
-    /// Parses only the location of the leases, which is enough to release one.
+    /// Parses only the location of the leases, which is enough to release a lease.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         if matches!(conf.name.as_str(), "" | "." | "..") || conf.name.contains(['/', '\0']) {
             return Err(Error::config(format!(
@@ -74,7 +75,7 @@ impl HostLocalConfig {
         })
     }
 
-    /// Returns the network's directory.
+    /// Returns the directory with the network's leases.
     pub fn path(&self) -> PathBuf {
         self.data_dir.join(&self.network)
     }
@@ -97,7 +98,7 @@ fn path(ipam: &Json, key: &str) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// True if the calling plugin assigns the gateway's address to the node, on any link it creates.
+/// True if the calling plugin assigns the gateway address to a link on the node.
 fn needs_gateway(conf: &Json) -> Result<bool, Error> {
     Ok(match conf.str_or("type", "")? {
         "ptp" | "veth" | "netkit" => true,
@@ -156,8 +157,8 @@ fn range_sets(
     Ok(sets)
 }
 
-/// Refuses several addresses of one family for versions before 0.3.0, whose results can't have
-/// them.
+/// Refuses several addresses of one family for CNI versions before 0.3.0, because a result of these
+/// versions has at most one address per family.
 pub fn one_per_family(version: Version, is_ipv4: impl Iterator<Item = bool>) -> Result<(), Error> {
     let (v4, v6): (Vec<bool>, Vec<bool>) = is_ipv4.partition(|v4| *v4);
     if version < Version::V0_3_0 && (v4.len() > 1 || v6.len() > 1) {
@@ -201,7 +202,7 @@ fn requested(json: &Json, runtime: &Json, cni_args: &str) -> Result<Vec<IpAddr>,
     Ok(ips)
 }
 
-/// Returns the strings of `args.cni.ips`.
+/// Returns the addresses in `args.cni.ips` as strings; empty if absent.
 pub fn args_ips(json: &Json) -> Result<Vec<String>, Error> {
     let ips = json.nested("args", |args| args.nested("cni", |cni| cni.strings("ips")))?;
     Ok(ips.flatten().unwrap_or_default())

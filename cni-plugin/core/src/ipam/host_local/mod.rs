@@ -1,4 +1,4 @@
-//! The `host-local` IPAM without its storage: configuration, and the order of addresses.
+//! The `host-local` IPAM plugin without its storage: configuration, and the order of addresses.
 
 pub mod allocator;
 pub mod config;

@@ -22,7 +22,7 @@ fn names_of(text: &str) -> String {
         .join(" ")
 }
 
-/// Checks that each value is refused with the item number and `key`.
+/// Checks that each value of `key` is refused with an error about the item and `key`.
 fn all_refused(key: &str, values: &[&str]) {
     for value in values {
         let text = format!(r#"[{{"name":"good"}},{{"name":"a","{key}":{value}}}]"#);

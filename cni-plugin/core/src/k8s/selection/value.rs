@@ -5,7 +5,7 @@ use crate::cni::bounds::shortened;
 use crate::name::IfName;
 use std::net::IpAddr;
 
-/// Default burst, in milliseconds at the rate.
+/// Duration in milliseconds for which the default burst lasts at the full rate.
 const BURST_MS: u64 = 10;
 /// Minimum of the default burst, in bits.
 const LEAST_BURST: u64 = 8 * 64 * 1024;
@@ -21,25 +21,25 @@ pub struct PortMapping {
     pub container_port: u16,
     /// `tcp`, `udp` or `sctp`.
     pub protocol: &'static str,
-    /// Address of the node; any address if absent.
+    /// Address of the node; `None` means any address.
     pub host_ip: Option<IpAddr>,
 }
 
 /// Rate limits by direction, seen from the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Towards the pod.
+    /// Limit of the traffic towards the pod, if any.
     pub ingress: Option<Limit>,
-    /// From the pod.
+    /// Limit of the traffic from the pod, if any.
     pub egress: Option<Limit>,
 }
 
-/// A rate and its burst.
+/// A rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// Rate in bits per second, not 0.
     pub rate: u64,
-    /// Burst in bits, not 0.
+    /// Burst in bits, not 0; `None` selects a default.
     pub burst: Option<u64>,
 }
 
@@ -80,11 +80,12 @@ impl Bandwidth {
     }
 }
 
-/// Parses the name of an interface that a pod may request.
+/// Parses an interface name that a pod requests. Refuses names with a special meaning in the
+/// kernel.
 pub fn interface_name(text: &str) -> Result<IfName, String> {
     let name = IfName::parse(text).map_err(|error| error.to_string())?;
     match text {
-        // The kernel would treat it as a pattern and pick a number.
+        // The kernel would treat the name as a pattern and replace `%d` by a number.
         _ if text.contains('%') => Err("interface name contains %".to_owned()),
         // Sysctls of these names apply to all interfaces and to new ones.
         "all" | "default" => Err("interface name is reserved by the kernel".to_owned()),
@@ -135,7 +136,8 @@ pub(super) fn limit(json: &Json, rate_key: &str, burst_key: &str) -> Result<Opti
     }
 }
 
-/// Parses eight hexadecimal bytes, grouped like a hardware address.
+/// Parses an `infiniband-guid`: eight hexadecimal bytes, grouped like a hardware address. Returns
+/// the bytes separated by colons; `None` if they are invalid.
 pub(super) fn guid(text: &str) -> Option<String> {
     let (separator, digits) = match text.as_bytes().get(2)? {
         b':' => (':', 2),

@@ -25,7 +25,7 @@ fn result(version: Version, text: &str) -> AddResult {
     AddResult::parse(&json(text), version).unwrap()
 }
 
-/// Formats the entry without braid's own key.
+/// Formats the entry without the key [`CONTAINER`].
 fn shown(attached: &Attached<'_>, form: Form) -> String {
     let mut entry = entry(attached, form);
     assert_eq!(entry.str(CONTAINER), Ok(Some("c1")));

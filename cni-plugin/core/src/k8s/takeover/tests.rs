@@ -30,7 +30,7 @@ fn node(files: &[(&str, &str)]) -> Known {
     }
 }
 
-/// Returns the list's plugins, and its other keys.
+/// Returns the plugins of the list built from `known`, and the list's other keys.
 fn made(known: &Known) -> (Vec<String>, String) {
     let mut list = list(known).unwrap();
     let plugins = plugins_of(&list)
@@ -47,7 +47,7 @@ fn plugin(known: &Known) -> String {
     plugins.concat()
 }
 
-/// Returns the text with its keys sorted.
+/// Returns the JSON text with its keys sorted.
 fn sorted(text: &str) -> String {
     json(text).sorted().to_string()
 }
@@ -112,7 +112,7 @@ fn paths_of_multus_daemon_become_the_nodes_and_its_keys_are_joined() {
     assert_eq!(plugin(&known), sorted(expected));
 }
 
-/// Returns the list that braid makes of [`FLANNEL`].
+/// Returns braid's list for a node with [`FLANNEL`].
 fn braids() -> String {
     list(&node(&[("/c/10.conflist", FLANNEL)]))
         .unwrap()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A value in a stream.
+/// A value in a gob stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Boolean or unsigned number.
@@ -21,7 +21,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns a field; `None` if it is zero.
+    /// Returns a field of a struct; `None` if the field has a zero value.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Struct(fields) = self else {
             return None;
@@ -50,7 +50,7 @@ impl Value {
         }
     }
 
-    /// Returns a signed or unsigned number; `None` if it is zero or does not fit.
+    /// Returns a signed or unsigned number field; `None` if the number is zero or does not fit.
     pub fn number(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
             Self::Int(number) => Some(*number),
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    /// Returns the items of a list field.
+    /// Returns the items of a list field; empty if absent.
     pub fn items(&self, name: &str) -> &[Self] {
         if let Some(Self::List(items)) = self.get(name) {
             items
@@ -91,13 +91,13 @@ pub enum Shape {
     Bytes,
     /// Text.
     Text,
-    /// Values of one type.
+    /// List of values of this type.
     List(&'static Shape),
-    /// Name, and fields in order.
+    /// Struct with a type name, and fields in order.
     Struct(&'static str, &'static [(&'static str, &'static Shape)]),
 }
 
-/// Maximum length of a received message in bytes. A configuration has a few thousand.
+/// Maximum length of a received message in bytes. A network configuration has a few thousand bytes.
 const MOST: usize = 4 << 20;
 /// Maximum nesting depth of received types.
 const DEEPEST: usize = 16;
@@ -164,8 +164,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Decodes the next value, or `None` if it is incomplete. Returns the number of consumed bytes
-    /// as well.
+    /// Decodes the next value; `None` if the value is incomplete. Also returns the number of
+    /// consumed bytes.
     pub fn next(&mut self, stream: &[u8]) -> Result<(Option<Value>, usize), String> {
         let mut at = 0;
         loop {
@@ -269,7 +269,7 @@ impl Decoder {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads a number; `None` if it is incomplete.
+    /// Reads an unsigned number; `None` if the number is incomplete.
     fn peek_uint(&mut self) -> Result<Option<u64>, String> {
         let Some((first, rest)) = self.0.split_first() else {
             return Ok(None);
@@ -319,12 +319,13 @@ impl<'a> Reader<'a> {
 /// Encodes the values of a stream.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// Types that were described already. The first has the id [`FIRST`].
+    /// Types that the stream has already described. The first type has the id [`FIRST`].
     known: Vec<&'static Shape>,
 }
 
 impl Encoder {
-    /// Appends a value, after descriptions of its new types.
+    /// Appends a value to `out`. If a type of the value is new in the stream, its description is
+    /// appended first.
     pub fn push(&mut self, shape: &'static Shape, value: &Value, out: &mut Vec<u8>) {
         let mut message = Vec::new();
         int(self.id(shape, out), &mut message);
@@ -332,7 +333,8 @@ impl Encoder {
         framed(&message, out);
     }
 
-    /// Returns the type's id, and first describes the type if it is new.
+    /// Returns the id of a type. If the type is new in the stream, appends its description to
+    /// `out`.
     fn id(&mut self, shape: &'static Shape, out: &mut Vec<u8>) -> i64 {
         let parts: Vec<(&str, &'static Shape)> = match shape {
             Shape::Uint => return UINT,
@@ -392,7 +394,7 @@ fn definition(id: i64, shape: &Shape, parts: &[(&str, i64)]) -> Vec<u8> {
     message
 }
 
-/// Encodes a name and an id.
+/// Encodes a struct with a name and a type id, such as gob's `CommonType`.
 fn common(name: &str, id: i64, out: &mut Vec<u8>) {
     if name.is_empty() {
         uint(2, out);

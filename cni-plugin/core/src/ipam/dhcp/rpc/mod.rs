@@ -1,5 +1,5 @@
-//! Protocol of the reference daemon: Go's `net/rpc` with gob, after an HTTP handshake, on a Unix
-//! socket.
+//! Protocol of the reference DHCP daemon: Go's `net/rpc` with gob encoding on a Unix socket, after
+//! an HTTP handshake.
 //!
 //! ```text
 //!  client ─ CONNECT /_goRPC_ ─►                       daemon
@@ -16,13 +16,13 @@ use gob::{Decoder, Encoder, Shape, Value};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Opening line of a client.
+/// Request with which a client opens the connection.
 pub const CONNECT: &[u8] = b"CONNECT /_goRPC_ HTTP/1.0\n\n";
 /// Answer of the daemon to [`CONNECT`].
 pub const CONNECTED: &[u8] = b"HTTP/1.0 200 Connected to Go RPC\n\n";
-/// Acquires a lease, or returns the existing one.
+/// Method that acquires a lease, or returns the existing lease.
 pub const ALLOCATE: &str = "DHCP.Allocate";
-/// Releases a lease.
+/// Method that releases a lease.
 pub const RELEASE: &str = "DHCP.Release";
 /// Maximum length of an HTTP head in bytes.
 const MOST_HEAD: usize = 16 * 1024;
@@ -77,27 +77,27 @@ static RESULT: Shape = Shape::Struct(
     ],
 );
 
-/// Arguments of a call: the environment and input of a plugin.
+/// Arguments of an RPC call: environment and standard input of the calling CNI plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args {
     /// `CNI_CONTAINERID`.
     pub container_id: String,
-    /// `CNI_NETNS`, absolute.
+    /// `CNI_NETNS` as an absolute path.
     pub netns: String,
     /// `CNI_IFNAME`.
     pub ifname: String,
     /// `CNI_ARGS`.
     pub args: String,
-    /// Configuration from standard input.
+    /// Network configuration from standard input.
     pub stdin: Vec<u8>,
 }
 
 /// A call received by a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcCall {
-    /// Sequence number of the client.
+    /// Sequence number that the client gave the call.
     pub seq: u64,
-    /// Method.
+    /// Method name, such as [`ALLOCATE`].
     pub method: String,
     /// Arguments.
     pub args: Args,
@@ -115,7 +115,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Processes bytes of the client. Returns its calls, and bytes to send.
+    /// Processes bytes received from the client. Returns the complete calls, and bytes to send to
+    /// the client.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(Vec<RpcCall>, Vec<u8>), String> {
         self.input.extend_from_slice(bytes);
         let (mut calls, mut out) = (Vec::new(), Vec::new());
@@ -152,7 +153,8 @@ impl Server {
         Ok(value)
     }
 
-    /// Encodes the answer to a call: a lease for [`ALLOCATE`], no value for other methods.
+    /// Encodes the answer to a call: a lease for [`ALLOCATE`], an empty value for other methods and
+    /// for errors.
     pub fn answer(
         &mut self,
         seq: u64,
@@ -188,7 +190,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Encodes a call, to be sent after the daemon's [`CONNECTED`].
+    /// Encodes a call, to be sent once the daemon has sent [`CONNECTED`].
     pub fn call(method: &str, args: &Args) -> Vec<u8> {
         let (mut out, mut encoder) = (Vec::new(), Encoder::default());
         let text = |text: &str| Value::Text(text.to_owned());
@@ -221,13 +223,13 @@ impl Client {
         Ok(value)
     }
 
-    /// True after the daemon's [`CONNECTED`].
+    /// True if the daemon has sent [`CONNECTED`].
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// Processes bytes of the daemon. Returns the lease or the error once the answer is complete.
-    /// The answer to a release has an empty lease.
+    /// Processes bytes received from the daemon. Returns the lease or the daemon's error once the
+    /// answer is complete, and `None` before. The answer to [`RELEASE`] gives an empty lease.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Result<Lease, String>>, String> {
         self.input.extend_from_slice(bytes);
         if !self.is_connected {
@@ -263,7 +265,8 @@ impl Client {
     }
 }
 
-/// Returns the length of an HTTP head with its empty line; `None` if it is incomplete.
+/// Returns the length of an HTTP head, including the empty line at the end; `None` if the head is
+/// incomplete.
 fn head(input: &[u8]) -> Result<Option<usize>, String> {
     let end = |mark: &[u8]| {
         let start = input.windows(mark.len()).position(|it| it == mark)?;
@@ -346,12 +349,12 @@ fn octets(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Parses an address. Go stores an IPv4 address in 4 or 16 bytes.
+/// Parses an address. Go stores an IPv4 address in 4 or 16 bytes, and both give an IPv4 address.
 fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     Some(exact_ip_of(bytes)?.to_canonical())
 }
 
-/// Parses an address or a mask, without conversion of an IPv4 address in 16 bytes.
+/// Parses an address or a mask: IPv4 from 4 bytes, IPv6 from 16 bytes.
 fn exact_ip_of(bytes: &[u8]) -> Option<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Some(v4.into());

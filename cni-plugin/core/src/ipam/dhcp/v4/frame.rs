@@ -1,4 +1,5 @@
-//! IPv4 and UDP headers of a message. The kernel can't add them for a client without an address.
+//! IPv4 and UDP headers of DHCPv4 messages. The kernel can't add these headers for a client without
+//! an address.
 
 use super::number::{CLIENT_PORT, SERVER_PORT};
 use std::net::Ipv4Addr;
@@ -7,7 +8,7 @@ const IP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 
-/// Returns the packet with `payload` from a client to a server.
+/// Returns an IPv4 packet with `payload`, from the DHCP client port to the DHCP server port.
 pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let len = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     let mut ip = vec![0x45, 0];
@@ -38,8 +39,9 @@ pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     [&ip[..], &udp, payload].concat()
 }
 
-/// Returns the payload of a packet to a client; `None` for any other packet. The UDP checksum is
-/// not verified: links on the same machine omit it, and the exchange has a transaction id.
+/// Returns the UDP payload of an IPv4 packet to the DHCP client port; `None` for any other packet.
+/// The UDP checksum is not verified, because packets between links on the same machine lack it, and
+/// the transaction id identifies the answer.
 pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let head_len = usize::from(packet.first()? & 0xf) * 4;
     let (head, rest) = packet.split_at_checked(head_len.max(IP_LEN))?;
@@ -55,7 +57,7 @@ pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     (udp[2..4] == CLIENT_PORT.to_be_bytes()).then_some(payload.get(..len)?)
 }
 
-/// Returns the Internet checksum (RFC 1071). All parts except the last have an even length.
+/// Returns the Internet checksum (RFC 1071). All parts except the last must have an even length.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let mut sum: u32 = 0;
     for part in parts {

@@ -7,9 +7,9 @@ use crate::name::Mac;
 pub struct Identity {
     /// Hardware address of the link.
     pub mac: Mac,
-    /// Options of each message, including the client identifier.
+    /// Options in each message, as code and value, including the client identifier.
     pub options: Vec<(u8, Vec<u8>)>,
-    /// Codes of the requested options.
+    /// Codes of the options that the client requests from servers.
     pub request: Vec<u8>,
     /// True if servers must broadcast their answers, because the link can't receive them otherwise.
     pub broadcast: bool,

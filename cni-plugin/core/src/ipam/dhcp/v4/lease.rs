@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Default lease time in seconds if the server sends none, as in the reference.
+/// Lease time in seconds if the server sends none, as in the reference daemon.
 const USUAL: u32 = 3600;
 
 /// A DHCPv4 lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseV4 {
-    /// Address.
+    /// Leased address.
     pub address: Ipv4Addr,
     /// Prefix length; `None` if the server sent no valid mask.
     pub prefix_len: Option<u8>,
@@ -28,11 +28,11 @@ pub struct LeaseV4 {
     pub server: Ipv4Addr,
     /// Hardware address of the server, or of the relay before it.
     pub server_mac: Mac,
-    /// `routers`.
+    /// Default gateways: the option `routers`.
     pub routers: Vec<Ipv4Addr>,
     /// Classless routes: destination and router, which is all zeros for on-link routes.
     classless: Vec<(Ipv4Net, Ipv4Addr)>,
-    /// Classful static routes.
+    /// Classful static routes: destination and router.
     classful: Vec<(Ipv4Net, Ipv4Addr)>,
     /// Times of the lease.
     pub terms: Terms,
@@ -70,13 +70,14 @@ impl LeaseV4 {
         })
     }
 
-    /// Returns the address with its prefix.
+    /// Returns the address with its prefix length; `None` if the prefix length is unknown.
     pub fn net(&self) -> Option<IpNet> {
         let net = Ipv4Net::new(self.address, self.prefix_len?).ok()?;
         Some(net.into())
     }
 
-    /// Returns the address as in a result.
+    /// Returns the address for a CNI result, with the first router as gateway; `None` if the prefix
+    /// length is unknown.
     pub fn ip(&self) -> Option<IpConfig> {
         Some(IpConfig {
             address: self.net()?,
@@ -85,8 +86,9 @@ impl LeaseV4 {
         })
     }
 
-    /// Returns the routes as in a result. Classless routes replace all others (RFC 3442). Otherwise
-    /// these are the static routes and the default route through the first router.
+    /// Returns the routes for a CNI result. If the lease has classless routes, only these are
+    /// returned (RFC 3442). Otherwise, the static routes and a default route through the first
+    /// router are returned.
     pub fn routes(&self) -> Vec<Route> {
         let mut routes = Vec::new();
         if !self.classless.is_empty() {
@@ -105,7 +107,7 @@ impl LeaseV4 {
     }
 }
 
-/// Returns a route as in a result. It is on-link if the router is all zeros.
+/// Returns a route for a CNI result. The route is on-link if `router` is all zeros.
 fn route(dst: Ipv4Net, router: Ipv4Addr) -> Route {
     let mut route = Route::to(dst.into());
     if router.is_unspecified() {
@@ -116,7 +118,8 @@ fn route(dst: Ipv4Net, router: Ipv4Addr) -> Route {
     route
 }
 
-/// Parses classless routes: prefix length, the significant bytes of the prefix, router (RFC 3442).
+/// Parses classless routes (RFC 3442). Each route has a prefix length, the significant bytes of the
+/// prefix, and a router.
 fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     let mut routes = Vec::new();
     while let Some((len, rest)) = bytes.split_first() {
@@ -140,7 +143,8 @@ fn classless(mut bytes: &[u8]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     routes
 }
 
-/// Parses pairs of destination and router, with the prefix length of the address class.
+/// Parses classful static routes, which are pairs of destination and router. The prefix length is
+/// the length for the address class.
 fn classful(addresses: &[Ipv4Addr]) -> Vec<(Ipv4Net, Ipv4Addr)> {
     let class = |dst: Ipv4Addr| match dst.octets()[0] {
         0..=127 => 8,

@@ -1,4 +1,4 @@
-//! Packets and answers of a DHCPv4 client (RFC 2131 §4.4).
+//! Packets that a DHCPv4 client sends, and answers that it handles (RFC 2131 §4.4).
 
 use super::message::MessageType;
 use super::number::{CLIENT_ID, MAX_SIZE, REQUEST_LIST, REQUESTED_ADDRESS, SERVER_ID};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Maximum message size that the client accepts, in bytes: one packet on a link with MTU 1500.
 const LONGEST: u16 = 1472;
 
-/// A packet to send.
+/// An IPv4 packet to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// Bytes from the IPv4 header on.
@@ -21,10 +21,10 @@ pub struct Packet {
     pub to: Option<Mac>,
 }
 
-/// Event of a client.
+/// Event of a DHCPv4 client.
 pub type Event = client::Event<Packet, LeaseV4>;
 
-/// A client.
+/// A DHCPv4 client.
 pub type Client = client::Client<Identity>;
 
 impl Leased for LeaseV4 {
@@ -113,7 +113,7 @@ impl Identity {
 }
 
 impl Client {
-    /// Processes a message from this hardware address.
+    /// Processes a message received from the hardware address `from`.
     pub fn take(
         &mut self,
         message: &Message,
@@ -158,7 +158,8 @@ impl Client {
         }
     }
 
-    /// Returns the packet that releases the lease, sent from the leased address. Ends the client.
+    /// Ends the client. Returns the packet, with the leased address as source, that releases the
+    /// lease; `None` if there is nothing to release.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
         let mut message = Message::new(MessageType::Release, number(rng), self.protocol.mac);

@@ -1,22 +1,23 @@
 //! DHCPv4 messages (RFC 2131 §2, options by RFC 2132, long options by RFC 3396).
 //!
-//! Parsing is lenient: a truncated option ends the options, and the rest of the message is valid.
-//! The crate dhcproto would add 35 crates, including ICU's tables. It drops everything after an
-//! option that it can't parse, and keeps only the last piece of a long one.
+//! Parsing is lenient: a truncated option is ignored, and the options before it are used. The crate
+//! dhcproto is not used, because it would add 35 crates, including ICU's tables. It also drops
+//! everything after an option that it can't parse, and keeps only the last piece of a long option.
 
 use super::number::{MESSAGE_TYPE, OVERLOAD};
 use crate::name::Mac;
 use std::net::Ipv4Addr;
 
-/// Length of the fixed part with the cookie, in bytes.
+/// Length in bytes of the fixed part of a message, including the magic cookie.
 const HEAD: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const BROADCAST: u16 = 0x8000;
-/// Minimum size that every server and relay accepts, from BOOTP.
+/// Length in bytes to which shorter messages are padded. It is the minimum length of BOOTP, which
+/// every server and relay accepts.
 const LEAST: usize = 300;
 const END: u8 = 255;
 
-/// Type of a message.
+/// Type of a DHCPv4 message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
@@ -66,12 +67,13 @@ pub struct Message {
     pub yiaddr: Ipv4Addr,
     /// Hardware address of the client.
     pub mac: Mac,
-    /// Options in order, without end and padding. A code may have several pieces.
+    /// Options in order, without end and padding. A long option has several pieces with the same
+    /// code.
     pub options: Vec<(u8, Vec<u8>)>,
 }
 
 impl Message {
-    /// Returns a client's message of this type.
+    /// Returns a client's message of type `kind`.
     pub fn new(kind: MessageType, xid: u32, mac: Mac) -> Self {
         let none = Ipv4Addr::UNSPECIFIED;
         let options = vec![(MESSAGE_TYPE, vec![kind as u8])];
@@ -93,7 +95,7 @@ impl Message {
         MessageType::of(*value.first()?)
     }
 
-    /// Returns an option with its pieces joined.
+    /// Returns the value of an option with its pieces joined; `None` if the option is absent.
     pub fn get(&self, code: u8) -> Option<Vec<u8>> {
         let mut pieces = self
             .options
@@ -107,13 +109,13 @@ impl Message {
             .then(|| pieces.flatten().copied().collect())
     }
 
-    /// Returns an option that is a single number.
+    /// Returns the value of an option as a number; `None` if the value does not have four bytes.
     pub fn number(&self, code: u8) -> Option<u32> {
         let value = self.get(code)?;
         Some(u32::from_be_bytes(value.try_into().ok()?))
     }
 
-    /// Returns the addresses in an option.
+    /// Returns the addresses in an option; empty if the option is absent.
     pub fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
         let value = self.get(code).unwrap_or_default();
         value
@@ -124,7 +126,7 @@ impl Message {
             .collect()
     }
 
-    /// Encodes the UDP payload.
+    /// Encodes the message as a UDP payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![if self.is_reply { 2 } else { 1 }, 1, 6, 0];
         out.extend(self.xid.to_be_bytes());

@@ -1,8 +1,8 @@
 //! Port and option numbers of DHCPv4.
 
-/// Port of the server.
+/// UDP port of DHCPv4 servers.
 pub const SERVER_PORT: u16 = 67;
-/// Port of the client.
+/// UDP port of DHCPv4 clients.
 pub const CLIENT_PORT: u16 = 68;
 
 // Options from RFC 2132 and RFC 3442.

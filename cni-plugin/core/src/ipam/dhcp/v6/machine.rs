@@ -1,5 +1,5 @@
-//! Messages and answers of a DHCPv6 client (RFC 8415 §18.2) for one address. Every message is sent
-//! to all servers on the link.
+//! Messages that a DHCPv6 client for one address sends, and answers that it handles (RFC 8415
+//! §18.2). Every message is sent to all servers on the link.
 
 use super::Identity;
 use super::message::{CLIENT_ID, Message, MessageType, SERVER_ID};
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// A DHCPv6 lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseV6 {
-    /// Address, without a prefix: hosts with the same prefix need not be on the link (RFC 5942).
+    /// Leased address. It has no prefix length, because hosts with the same prefix need not be on
+    /// the link (RFC 5942).
     pub address: Ipv6Addr,
     /// Server identifier.
     pub server: Vec<u8>,
@@ -20,10 +21,10 @@ pub struct LeaseV6 {
     pub terms: Terms,
 }
 
-/// Event of a client. Its messages are for all servers on the link.
+/// Event of a DHCPv6 client. The message of a `Send` event is for all servers on the link.
 pub type Event = client::Event<Vec<u8>, LeaseV6>;
 
-/// A client.
+/// A DHCPv6 client.
 pub type Client = client::Client<Identity>;
 
 impl Leased for LeaseV6 {
@@ -72,7 +73,7 @@ impl Protocol for Identity {
 }
 
 impl Client {
-    /// Processes a message.
+    /// Processes a received message.
     pub fn take(&mut self, message: &Message, now: Duration, rng: Dice<'_>) -> Events<Identity> {
         let Identity { duid, iaid } = &self.protocol;
         let is_own = message.xid == xid(self.state.xid) && message.get(CLIENT_ID) == Some(duid);
@@ -115,7 +116,8 @@ impl Client {
         }
     }
 
-    /// Returns the message that releases the lease. Ends the client.
+    /// Ends the client. Returns the message that releases the lease; `None` if there is nothing to
+    /// release.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Vec<u8>> {
         let lease = self.end()?;
         let Identity { duid, iaid } = &self.protocol;
@@ -130,7 +132,7 @@ impl Client {
     }
 }
 
-/// Returns the transaction id in three bytes.
+/// Converts a random number to a transaction id of three bytes.
 fn xid(number: u32) -> [u8; 3] {
     let [a, b, c, _] = number.to_be_bytes();
     [a, b, c]

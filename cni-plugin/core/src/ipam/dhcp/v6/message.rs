@@ -1,5 +1,5 @@
-//! DHCPv6 messages (RFC 8415 §8, §21) of a client for one address. A truncated option ends the
-//! options, and the rest of the message is valid.
+//! DHCPv6 messages (RFC 8415 §8, §21) of a client for one address. A truncated option is ignored,
+//! and the options before it are used.
 
 use std::net::Ipv6Addr;
 
@@ -14,7 +14,7 @@ const STATUS: u16 = 13;
 /// Maximum Solicit timeout, which a server may set (RFC 7083).
 const SOL_MAX_RT: u16 = 82;
 
-/// Type of a message.
+/// Type of a DHCPv6 message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
@@ -37,29 +37,29 @@ pub enum MessageType {
 /// A DHCPv6 message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Message type.
+    /// Number of the message type.
     pub kind: u8,
     /// Transaction id of three bytes.
     pub xid: [u8; 3],
-    /// Options in order.
+    /// Options in order, as code and value.
     pub options: Vec<(u16, Vec<u8>)>,
 }
 
-/// Granted address of the client.
+/// Address that a server grants to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// Address.
+    /// Granted address.
     pub address: Ipv6Addr,
     /// Valid lifetime in seconds.
     pub valid: u32,
-    /// T1 in seconds; 0 leaves it to the client.
+    /// T1 in seconds; 0 leaves the choice to the client.
     pub renew: u32,
-    /// T2 in seconds; 0 leaves it to the client.
+    /// T2 in seconds; 0 leaves the choice to the client.
     pub rebind: u32,
 }
 
 impl Message {
-    /// Returns a client's message about its identity association, with its address if there is one.
+    /// Returns a client's message about the identity association `iaid`, with `address` if present.
     pub fn new(
         kind: MessageType,
         xid: [u8; 3],
@@ -77,7 +77,8 @@ impl Message {
         }
     }
 
-    /// Adds the elapsed time in hundredths of a second, and the option request.
+    /// Adds two options: the time since the start of the exchange, in hundredths of a second, and
+    /// the list of requested options.
     #[must_use]
     pub fn after(mut self, hundredths: u16) -> Self {
         self.options
@@ -87,13 +88,13 @@ impl Message {
         self
     }
 
-    /// Returns an option.
+    /// Returns the value of an option; `None` if the option is absent.
     pub fn get(&self, code: u16) -> Option<&[u8]> {
         get(&self.options, code)
     }
 
-    /// Returns the address that a server grants this association; `None` if it refuses, or the
-    /// message is about another association.
+    /// Returns the address that the server grants to the identity association `iaid`; `None` if the
+    /// server refuses, or if the message is about another association.
     pub fn granted(&self, iaid: [u8; 4]) -> Option<Granted> {
         let four = |bytes: &[u8], at: usize| {
             bytes
@@ -129,7 +130,7 @@ impl Message {
             })
     }
 
-    /// Encodes the UDP payload.
+    /// Encodes the message as a UDP payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![self.kind];
         out.extend(self.xid);
@@ -150,7 +151,7 @@ impl Message {
     }
 }
 
-/// True if there is no status, or one of success.
+/// True if the options contain no status code, or the status code Success.
 fn is_success(options: &[(u16, Vec<u8>)]) -> bool {
     get(options, STATUS).is_none_or(|status| status.starts_with(&[0, 0]))
 }

@@ -9,9 +9,9 @@ pub use message::Message;
 
 use sha2::{Digest, Sha256};
 
-/// Port of the server.
+/// UDP port of DHCPv6 servers.
 pub const SERVER_PORT: u16 = 547;
-/// Port of the client.
+/// UDP port of DHCPv6 clients.
 pub const CLIENT_PORT: u16 = 546;
 
 /// Identity of a link as a DHCPv6 client.
@@ -24,7 +24,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity for a text, always the same.
+    /// Returns an identity derived from `text`. The same text always gives the same identity.
     pub fn of(text: &str) -> Self {
         const UUID: [u8; 2] = [0, 4];
         let digest = Sha256::digest(text.as_bytes());

@@ -11,7 +11,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Random number without jitter.
+/// Returns a random number that causes no jitter.
 fn rng() -> u64 {
     0x1234_5678_0000_06f8
 }
@@ -79,7 +79,7 @@ fn ack(to: &Message) -> Message {
     )
 }
 
-/// Returns a client with such a lease since second 100.
+/// Returns a client with a lease of 100 seconds since second 100.
 fn bound() -> Client {
     let mut client = client(None);
     let (discover, ..) = sent(&client.tick(at(100), &mut rng));
