@@ -1,8 +1,9 @@
-//! braid's source on a real API server: etcd and kube-apiserver, TLS, RBAC with the shipped role.
+//! braid's client of the API server, tested with a real one: etcd and kube-apiserver, TLS, and RBAC
+//! with the shipped role.
 //!
 //! ```text
 //!  test's sandbox: Api, or braid ─► Proxy (faults) ──┐
-//!  another one, shared by all tests:                └─► kube-apiserver ─► etcd
+//!  sandbox shared by all tests:                      └─► kube-apiserver ─► etcd
 //! ```
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]

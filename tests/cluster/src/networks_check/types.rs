@@ -1,5 +1,5 @@
 //! Networks of the types other than bridge and macvlan, all in one pod: interfaces, traffic, and
-//! the return of the device.
+//! the return of the host device to its node.
 //!
 //! ```text
 //!   router ── br2 ── device   the node's own eth2, while the pod runs
