@@ -19,7 +19,6 @@ use std::path::Path;
 /// A golden case, as written in its file. All keys except `conf` are optional.
 ///
 /// - `conf`: the configuration.
-///
 /// - `args`: `CNI_ARGS`.
 /// - `ifname`: `eth0` by default.
 /// - `prev`: the `prevResult`.
