@@ -10,7 +10,8 @@ use std::process::Command;
 /// Script of a foreign plugin that logs each call and then starts braid with the same
 /// configuration.
 const BACK: &str = "#!/bin/sh\necho $CNI_COMMAND >>/run/order\nexec /run/cni-bin/braid\n";
-/// Script of a foreign plugin that reads its configuration and does nothing.
+/// Script of a foreign plugin that does nothing and prints no result, so `prevResult` stays as it
+/// is.
 const GOOD: &str = "#!/bin/sh\ncat >/dev/null\n";
 
 /// Returns a list of a bridge and the plugin `other`, which braid does not implement.

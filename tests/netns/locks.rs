@@ -40,7 +40,7 @@ fn hold(path: &str) -> File {
 }
 
 /// Runs a call that waits for the lock `held`, and ends its waiting time with SIGALRM. After that,
-/// the call waits at most a second for other locks.
+/// the call waits at most a second for anything else.
 fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     std::thread::scope(|scope| {
         let calling = scope.spawn(call);

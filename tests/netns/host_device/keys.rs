@@ -6,8 +6,8 @@ use braid_tests::{Sandbox, json};
 use std::fs;
 use std::path::Path;
 
-/// Mounts a fake `/sys/bus` with these devices. Each has its path, the path of its network
-/// interface below that path, and its driver.
+/// Mounts a fake `/sys/bus` with these devices. Each has its path, the path of the link `dev0`
+/// below that path, and its driver.
 fn buses(devices: &[(&str, &str, &str)]) {
     let none: Option<&str> = None;
     nix::mount::mount(

@@ -6,8 +6,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A test case: the address family, `V4` or `V6`, a value of the key `conditions<family>`, and for
-/// two clients outside whether they meet the condition.
+/// A test case: the address family, `V4` or `V6`, a value of the key `conditions<family>`, and if
+/// the clients outside meet the condition: first 192.0.2.2, then 198.51.100.2.
 type Case = (&'static str, Value, [bool; 2]);
 
 fn with(keys: &[(&str, Value)]) -> Value {

@@ -87,8 +87,8 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// Returns the flags of an API server at `address`. Its etcd runs on the same host, and `pki` maps
-/// the file name of a certificate or key to its path.
+/// Returns the flags of an API server at `address`. Its etcd runs on the same host. `pki` returns
+/// the path of a certificate or key in [`Pki`](crate::pki::Pki).
 pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),
