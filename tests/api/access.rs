@@ -1,4 +1,4 @@
-//! Credentials of the source of Kubernetes objects, and its errors if it lacks permission.
+//! Credentials of braid's client of the API server, and its errors if it lacks permission.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
 use braid_core::k8s::source::{Source, SourceError};

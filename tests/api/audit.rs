@@ -14,7 +14,7 @@ pub(crate) fn assert_allowed(server: &Server) {
     assert_eq!(audit.forbidden(), [""; 0], "forbidden");
 }
 
-/// Returns each right that the shipped role grants, as `<verb> <group>/<resource>`.
+/// Returns each RBAC right that the shipped role grants, as `<verb> <group>/<resource>`.
 pub(crate) fn granted(server: &Server) -> &'static BTreeSet<String> {
     static GRANTED: OnceLock<BTreeSet<String>> = OnceLock::new();
     GRANTED.get_or_init(|| {

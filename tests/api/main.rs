@@ -99,13 +99,14 @@ impl World {
         steady(serde_json::from_str(&json).expect("kubectl prints JSON"))
     }
 
-    /// Returns a source for the shipped service account. `user` is the user entry of its
-    /// kubeconfig.
+    /// Returns braid's client of the API server for the shipped service account. `user` is the user
+    /// entry of its kubeconfig.
     fn api(&self, user: &Value, limits: Limits) -> Api {
         Api::new(Access::Kubeconfig(self.kubeconfig(user)), limits)
     }
 
-    /// Returns a source with the credentials and time limits of a real node.
+    /// Returns braid's client of the API server with the credentials and time limits of a real
+    /// node.
     fn source(&self) -> Api {
         self.api(&json!({"token": self.server.token}), Limits::default())
     }

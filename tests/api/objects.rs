@@ -1,4 +1,4 @@
-//! Reads and writes of Kubernetes objects by the source, checked with kubectl.
+//! Kubernetes objects that braid's client of the API server reads and writes, checked with kubectl.
 
 use crate::{World, annotate, annotations, json, steady, uid};
 use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};

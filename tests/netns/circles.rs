@@ -32,8 +32,8 @@ fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call(plugin, pod, conf).under("timeout 60")
 }
 
-/// Runs all verbs except DEL, which succeeds for an attachment that was never created. Returns the
-/// answers.
+/// Runs ADD, CHECK, STATUS and GC, and returns the answers. DEL is left out, because it succeeds
+/// for an attachment that was never created.
 fn refusals(call: &Call) -> Vec<Answer> {
     vec![
         call.add(),

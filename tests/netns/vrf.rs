@@ -13,7 +13,7 @@ fn bridge(net: u8) -> Value {
     json!({"type": "bridge", "bridge": format!("br{net}"), "isGateway": true, "ipam": ipam(net)})
 }
 
-/// Returns a call of a list with the plugins `bridge` and `vrf`.
+/// Returns a call for a plugin list: `bridge`, and then `vrf`.
 fn in_one_call(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> Call {
     let name = format!("net{net}");
     let list = json!({"cniVersion": "1.1.0", "name": name, "type": "braid", "plugins": [bridge(net), vrf]});

@@ -32,7 +32,7 @@ pub enum Feature {
     Sctp,
     /// Netfilter hooks for bridged packets (`br_netfilter`).
     BridgeNf,
-    /// `AF_XDP` sockets, and LSM programs on `bind()`.
+    /// `AF_XDP` sockets, and BPF LSM programs on `bind()`.
     XskBind,
     /// The tool bpftool.
     Bpftool,

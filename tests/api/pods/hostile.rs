@@ -67,7 +67,8 @@ fn is_harm(line: &str) -> bool {
         .any(|path| !is_own(path) && !is_beside(path))
 }
 
-/// Fails unless an ADD of each pod is refused with the words beside it and changes nothing.
+/// Fails unless ADD of each pod is refused and changes nothing. The error must contain the words
+/// beside the pod.
 #[track_caller]
 fn refuses(node: &Node, pods: &[(Pod, &str)]) {
     let mut faults = Vec::new();

@@ -25,7 +25,7 @@ const KINDS: [&str; 4] = [
     "ClusterRoleBinding",
     "ServiceAccount",
 ];
-/// Names that kubectl has for the created kinds without a namespace.
+/// kubectl's names for the created kinds that have no namespace.
 const CLUSTER_KINDS: &str = "customresourcedefinition,clusterrolebinding,clusterrole";
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "multus";

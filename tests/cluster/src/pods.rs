@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Value of the label `app` on the pods of the burst. Each check has a separate value.
+/// Value of the label `app` on the pods of the check `burst`. Each check has a separate value.
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";

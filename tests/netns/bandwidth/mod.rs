@@ -28,7 +28,7 @@ fn limits() -> Value {
     json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST})
 }
 
-/// Returns a call of a list: the plugin `main`, and then `bandwidth` with `limits`.
+/// Returns a call for a plugin list: `main`, and then `bandwidth` with `limits`.
 fn shaped(host: &Sandbox, pod: &Ns, main: &Value, limits: &Value) -> Call {
     host.call("braid", pod, list(main, limits))
 }

@@ -53,9 +53,9 @@ fn sink(at: &Ns, addr: &str) -> UdpSocket {
     socket
 }
 
-/// Floods `to` in `there` from `from`, which fills the qdiscs of `host`. Then calls `send`, which
-/// sends a small packet and returns its times of sending and arrival. Asserts that the small packet
-/// overtook most of the waiting packets.
+/// Floods the address `to` in the namespace `there` from the namespace `from`, which fills the
+/// qdiscs of `host`. Then calls `send`, which sends a small packet and returns the times of its
+/// sending and its arrival. Asserts that this packet overtook most of the waiting packets.
 #[track_caller]
 fn assert_passes(
     host: &Ns,

@@ -8,7 +8,7 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 /// Hardware address that the plugin `tuning` sets.
 const MAC: &str = "02:00:00:00:00:17";
 
-/// Returns a call of a list: the plugin `first` with the IPAM `dhcp`, and then `tuning`, which sets
+/// Returns a call for a plugin list: `first` with the IPAM `dhcp`, and then `tuning`, which sets
 /// [`MAC`]. If `is_requested`, the runtime requests this address; else it is configured.
 fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
     let mut first = first.clone();

@@ -14,8 +14,8 @@ fn dhcp(kind: &str, keys: &Value) -> Value {
     conf
 }
 
-/// Returns a call of a list: a macvlan on `lan` whose address comes from DHCP, and then the plugin
-/// `behind`.
+/// Returns a call for a plugin list: a macvlan on `lan` whose address comes from DHCP, and then the
+/// plugin `behind`.
 fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
     host.call(

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(super) const AT: &str = "[::1]:8080";
-/// Address that the host has for the container: the container's gateway.
+/// Address of the host in the container's subnet. It is the container's gateway.
 const GATEWAY: &str = "fd00:1::1";
 /// Names of the BPF attach types of the programs.
 const PLACES: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];

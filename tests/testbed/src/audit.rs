@@ -83,12 +83,12 @@ impl Audit {
         self
     }
 
-    /// Returns the right that each request needs, as `<verb> <group>/<resource>`.
+    /// Returns the RBAC right that each request needs, as `<verb> <group>/<resource>`.
     pub fn asked(&self) -> BTreeSet<String> {
         self.requests.iter().map(right).collect()
     }
 
-    /// Returns the right that each refused request needs, as `<verb> <group>/<resource>`.
+    /// Returns the RBAC right that each refused request needs, as `<verb> <group>/<resource>`.
     pub fn forbidden(&self) -> Vec<String> {
         let mut forbidden = Vec::new();
         for request in &self.requests {
@@ -128,7 +128,7 @@ fn right(request: &Value) -> String {
     format!("{} {group}/{resource}{below}", text(&request["verb"]))
 }
 
-/// Returns each right that a role grants, as `<verb> <group>/<resource>`.
+/// Returns each RBAC right that a role grants, as `<verb> <group>/<resource>`.
 pub fn granted(role: &Value) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
