@@ -124,7 +124,7 @@ fn name_of(item: &Value, at: usize) -> String {
     format!("{name} ({at})")
 }
 
-/// Removes the attributes that the kernel changes by itself from an object.
+/// Removes from `item` the attributes that the kernel changes by itself.
 fn steady(mut item: Value) -> Value {
     if let Some(item) = item.as_object_mut() {
         for key in ["operstate", "flags", "stats64", "expires"] {

@@ -35,13 +35,13 @@ pub(crate) struct Options {
     /// Number of pods, created at the same time
     #[arg(long, default_value_t = 40)]
     pods: u16,
-    /// Rounds that compare the time until pods are Ready with and without further networks
+    /// Rounds that compare the time until pods are Ready with and without requested networks
     #[arg(long, default_value_t = 4)]
     rounds: usize,
     /// A few pods, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
-    /// Only the networks of other types, for another kernel
+    /// Check only networks of types other than bridge and macvlan, as on another kernel
     #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
     types: bool,
 }

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// CNI plugin and network configuration of the nodes. A node without both stays `NotReady`.
+/// CNI plugin and network configuration of the nodes. A node that lacks one of the two stays
+/// `NotReady`.
 #[derive(clap::Args)]
 pub(crate) struct Plugin {
     /// Folder of plugins: its executables are copied to /opt/cni/bin of each node
