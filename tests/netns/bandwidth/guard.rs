@@ -77,7 +77,7 @@ impl Held {
         self.leaves(address, true, "0800")
     }
 
-    /// Sends to `address` from a packet socket bound to `protocol`, a hexadecimal EtherType. The
+    /// Sends to `address` from a packet socket bound to `protocol`, a hexadecimal number. The
     /// frames bypass the qdisc if `past_the_queue` is true. Measures the traffic that leaves the
     /// node.
     fn leaves(&self, address: &str, past_the_queue: bool, protocol: &str) -> Leaves {

@@ -20,8 +20,8 @@ const PINS: &str = "/sys/fs/bpf/braid";
 const PORT: u16 = 8080;
 const SERVICE: u16 = 80;
 
-/// Returns the configuration of a dual-stack network with the subnets 10.`of`.0.0/24 and
-/// fd00:`of`::/64.
+/// Returns the configuration of a dual-stack network. `of` is a part of its subnets,
+/// `10.<of>.0.0/24` and `fd00:<of>::/64`.
 fn network(plugin: &str, name: &str, of: u8) -> Value {
     let ipam = json!({"type": "host-local",
         "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
