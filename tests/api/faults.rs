@@ -26,8 +26,8 @@ fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
     }
 }
 
-/// Publishes an annotation over connections of which the first have `faults` and the last has none.
-/// Returns the time until the annotation was written; `None` without an API server.
+/// Publishes an annotation over several connections: the first ones have `faults`, and the last one
+/// has none. Returns the time until the annotation was written; `None` without an API server.
 fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
     // The fake answer is HTTP/1.1 only, so the client's first attempt, with HTTP/2, fails.
     let in_vain = faults

@@ -59,7 +59,7 @@ fn call(host: &Sandbox, pod: &Ns) -> Call {
     host.call("braid", pod, conf).args("IgnoreUnknown=1;X=a")
 }
 
-/// Returns the attachments of which the foreign program keeps a file, sorted.
+/// Returns the attachments for which the foreign program keeps a file, sorted.
 fn held() -> Vec<String> {
     let files = fs::read_dir("/var/lib/theirs")
         .into_iter()

@@ -1,4 +1,4 @@
-//! Order of packets in a limit: waiting, overtaking and ECN marks.
+//! Order of packets under a limit: waiting, overtaking and ECN marks.
 
 use super::{BURST, RATE, lacking, limits, shaped};
 use crate::conf;
