@@ -1,4 +1,4 @@
-//! Credentials of the source, and its errors without permission.
+//! Credentials of braid's client of the API server, and its errors if it lacks permission.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
 use braid_core::k8s::source::{Source, SourceError};
@@ -31,7 +31,7 @@ fn each_kind_of_credentials_is_accepted() {
     for user in [
         json!({"token": server.token}),
         json!({"tokenFile": "/run/token"}),
-        // A path in a kubeconfig is relative to the kubeconfig, as for kubectl.
+        // A relative path in a kubeconfig is relative to the kubeconfig's folder, as for kubectl.
         json!({"tokenFile": "token", "token": "stale"}),
         json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)}),
     ] {

@@ -1,5 +1,5 @@
-//! Comparison of the shipped role with all requests that braid's account has sent; each test ends
-//! with it.
+//! Comparison of the shipped RBAC role with all requests that braid's account has sent. Each test
+//! ends with this comparison.
 
 use crate::server::Server;
 use braid_testbed::audit;
@@ -14,7 +14,7 @@ pub(crate) fn assert_allowed(server: &Server) {
     assert_eq!(audit.forbidden(), [""; 0], "forbidden");
 }
 
-/// Returns `<verb> <group>/<resource>` of everything that the shipped role allows.
+/// Returns each RBAC right that the shipped role grants, as `<verb> <group>/<resource>`.
 pub(crate) fn granted(server: &Server) -> &'static BTreeSet<String> {
     static GRANTED: OnceLock<BTreeSet<String>> = OnceLock::new();
     GRANTED.get_or_init(|| {

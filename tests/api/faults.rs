@@ -1,4 +1,4 @@
-//! Faults between the source and the API server, and the time budget for retries.
+//! Faults on the connection to the API server, and the time limits for retries.
 
 use crate::{Fault, World, annotate, annotations, json, uid};
 use braid_core::k8s::source::{Source, SourceError};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 const BUSY: Fault = Fault::Answer(503, "", "");
-/// One direction of a round trip of 800 ms.
+/// Delay of one direction, half of a round trip of 800 ms.
 const FAR: Duration = Duration::from_millis(400);
-/// Limits for tests that wait for the end of a budget.
+/// Short time limits, for tests that wait until a limit is reached.
 const SHORT: Limits = Limits {
     attempt: Duration::from_millis(500),
     call: Duration::from_millis(1500),
     process: Duration::from_millis(2500),
     event: Duration::from_millis(500),
 };
-/// Tolerance of such a test on a busy machine.
+/// Time by which such a test may exceed its limit on a busy machine.
 const LATE: Duration = Duration::from_millis(700);
 
 fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
@@ -26,10 +26,10 @@ fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {
     }
 }
 
-/// Sends an annotation over connections with `faults`, then one without, and returns the time until
-/// it arrived.
+/// Publishes an annotation over several connections: the first ones have `faults`, and the last one
+/// has none. Returns the time until the annotation was written; `None` without an API server.
 fn arrives(namespace: &str, faults: Vec<Fault>) -> Option<Duration> {
-    // The fake answer is HTTP/1.1 only, so the client's first attempt with HTTP/2 fails.
+    // The fake answer is HTTP/1.1 only, so the client's first attempt, with HTTP/2, fails.
     let in_vain = faults
         .iter()
         .any(|fault| matches!(fault, Fault::Answer(..)));
@@ -220,7 +220,8 @@ fn at_800_ms_fetching_takes_three_round_trips_and_a_change_one() {
     )
     .expect("annotated");
     let annotated = start.elapsed();
-    // The first opens the connection, the second exchanges keys, the third sends the request.
+    // The first round trip opens the connection, the second exchanges keys, the third sends the
+    // request.
     let trips = |took: Duration| took.as_millis() / (FAR * 2).as_millis();
     assert_eq!(
         (nads.len(), trips(fetched), trips(annotated)),

@@ -1,4 +1,4 @@
-//! Pod-resources socket of a kubelet: a gRPC server with the kubelet's own proto,
+//! A server for the kubelet's pod-resources socket: gRPC with the kubelet's own proto,
 //! `k8s.io/kubelet/pkg/apis/podresources/v1`.
 
 use prost::Message;
@@ -131,18 +131,18 @@ pub(crate) struct CdiDevice {
     name: String,
 }
 
-/// Kubelet of a test's node. It ends with the value.
+/// The kubelet of a test's node. Dropping the value ends it.
 pub(crate) struct Kubelet {
     asked: Arc<Mutex<Vec<String>>>,
     _running: Runtime,
 }
 
-/// Behaviour of a kubelet.
+/// Behaviour of a [`Kubelet`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Manner {
-    /// True if it is too old for `Get`.
+    /// True for a kubelet that is too old for the method `Get`.
     pub(crate) is_old: bool,
-    /// Number of requests that its rate limit refuses first.
+    /// Number of requests that the kubelet refuses by its rate limit before it answers.
     pub(crate) busy: usize,
 }
 
@@ -153,8 +153,8 @@ struct Service {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// Returns a pod with a single container that has these devices, by resource, and the devices of a
-/// resource claim: driver, pool and name of each.
+/// Returns a pod with a single container. `devices` lists the container's devices by resource.
+/// `claimed` lists the devices of its resource claim, each by driver, pool and name.
 pub(crate) fn pod(
     namespace: &str,
     name: &str,
@@ -208,9 +208,9 @@ pub(crate) fn pod(
 }
 
 impl Kubelet {
-    /// Starts listening in the sandbox of this thread.
+    /// Starts a kubelet that listens in the sandbox of this thread.
     pub(crate) fn start(pods: Vec<PodResources>, manner: Manner) -> Self {
-        // A sandbox has symlinks to the real host's entries there.
+        // In a sandbox this path is a symlink to the real host's folder.
         if Path::new(FOLDER).is_symlink() {
             fs::remove_file(FOLDER).expect("a link less");
         }
@@ -242,7 +242,7 @@ impl Kubelet {
         }
     }
 
-    /// Returns the methods called since the last time.
+    /// Returns the gRPC methods that were called since the last call of this function.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.asked.lock().expect("no panic"))
     }

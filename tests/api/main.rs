@@ -1,8 +1,9 @@
-//! braid's source on a real API server: etcd and kube-apiserver, TLS, RBAC with the shipped role.
+//! braid's client of the API server, tested with a real one: etcd and kube-apiserver, TLS, and RBAC
+//! with the shipped role.
 //!
 //! ```text
 //!  test's sandbox: Api, or braid ─► Proxy (faults) ──┐
-//!  another one, shared by all tests:                └─► kube-apiserver ─► etcd
+//!  sandbox shared by all tests:                      └─► kube-apiserver ─► etcd
 //! ```
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
@@ -26,23 +27,24 @@ use server::Server;
 use std::fs;
 use std::path::PathBuf;
 
-/// Sandbox of a test, its namespace on the API server, and a proxy in front of the server.
+/// A test's sandbox, its Kubernetes namespace on the shared API server, and a proxy to this server.
 struct World {
     server: &'static Server,
     proxy: Proxy,
     namespace: String,
-    /// Dropped last, after everything that runs in it.
+    /// Last field, so that it is dropped after everything that runs in it.
     sandbox: Sandbox,
 }
 
 impl World {
-    /// Creates a namespace with the given name; without faults.
+    /// Creates a world whose Kubernetes namespace is `namespace`, with faultless connections.
+    /// `None` without an API server.
     fn new(namespace: &str) -> Option<Self> {
         Self::with(namespace, Vec::new(), Fault::None)
     }
 
-    /// Gives the first connections one of `faults` each, and all others `then`. `None` without an
-    /// API server.
+    /// Creates a world whose proxy applies one of `faults` to each of the first connections, and
+    /// `then` to all later ones. `None` without an API server.
     fn with(namespace: &str, faults: Vec<Fault>, then: Fault) -> Option<Self> {
         let server = server::get(&format!("api::{namespace}"))?;
         let sandbox = Sandbox::new();
@@ -62,7 +64,7 @@ impl World {
         }
     }
 
-    /// Creates an object in the test's namespace and returns it.
+    /// Creates an object in the test's Kubernetes namespace and returns it.
     fn create(&self, mut object: Value) -> Value {
         object["metadata"]["namespace"] = self.namespace.clone().into();
         let made = self
@@ -71,7 +73,7 @@ impl World {
         serde_json::from_str(&made).expect("kubectl prints JSON")
     }
 
-    /// Creates a pod without a node.
+    /// Creates a pod that is not assigned to a node.
     fn create_pod(&self, name: &str, annotations: &Value) -> Value {
         let container = json!({"name": "c", "image": "none"});
         let metadata = json!({"name": name, "annotations": annotations});
@@ -87,7 +89,8 @@ impl World {
         )
     }
 
-    /// Returns the current object without the fields that each change updates.
+    /// Returns the current object without `managedFields` and `resourceVersion`, which every change
+    /// updates.
     fn get(&self, kind: &str, name: &str) -> Value {
         let json = self.server.kubectl(
             &["get", kind, name, "-n", &self.namespace, "-o", "json"],
@@ -96,12 +99,14 @@ impl World {
         steady(serde_json::from_str(&json).expect("kubectl prints JSON"))
     }
 
-    /// Returns a source for the shipped service account; its kubeconfig has the user `user`.
+    /// Returns braid's client of the API server for the shipped service account. `user` is the user
+    /// entry of its kubeconfig.
     fn api(&self, user: &Value, limits: Limits) -> Api {
         Api::new(Access::Kubeconfig(self.kubeconfig(user)), limits)
     }
 
-    /// Returns a source as configured on a node.
+    /// Returns braid's client of the API server with the credentials and time limits of a real
+    /// node.
     fn source(&self) -> Api {
         self.api(&json!({"token": self.server.token}), Limits::default())
     }
@@ -141,7 +146,8 @@ fn steady(mut object: Value) -> Value {
     object
 }
 
-/// Writes the status annotation of a pod whose annotations were read as `seen`.
+/// Writes the `network-status` annotation of a pod. `seen` holds the pod's annotations as the
+/// caller has read them.
 fn annotate(
     source: &mut Api,
     name: &ObjectName,

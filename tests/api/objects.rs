@@ -1,4 +1,4 @@
-//! Reads and writes of the source, judged by kubectl.
+//! Kubernetes objects that braid's client of the API server reads and writes, checked with kubectl.
 
 use crate::{World, annotate, annotations, json, steady, uid};
 use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};
@@ -9,8 +9,8 @@ use std::cell::Cell;
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
-/// Creates a pod with claims of both kinds. Its status names the generated claim, as the controller
-/// writes it.
+/// Creates a pod with a resource claim and with a claim template. The pod's status names the claim
+/// that was generated from the template, as a controller would write it.
 fn create_pod_with_claims(world: &World, name: &str) -> Value {
     let claims = json!([
         {"name": "own", "resourceClaimName": "gpu"},
@@ -180,7 +180,7 @@ fn an_unread_annotation_value_is_never_overwritten() {
             &json!({"token": world.server.create_token(account)}),
             Limits::default(),
         );
-        // Another writer is faster twice, each time with a different value.
+        // Twice another writer changes the annotation first, each time to a different value.
         let calls = Cell::new(0);
         let value = |now: Option<&str>| {
             calls.set(calls.get() + 1);
@@ -359,7 +359,7 @@ fn an_event_is_created_for_the_pod() {
     );
 }
 
-// Requirement N1.
+// Requirement N1 of docs/conformance.md.
 #[test]
 fn kubectl_accepts_both_short_names_of_networks() {
     let Some(world) = World::new("short-names") else {

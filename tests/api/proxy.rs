@@ -1,4 +1,4 @@
-//! A faulty connection to the API server.
+//! A proxy that makes connections to the API server faulty.
 
 use crate::server::Server;
 use braid_testbed::relay::relay;
@@ -14,26 +14,27 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes after the handshake that show that the server has begun its answer: tickets take 300.
+/// Number of bytes after the handshake that shows that the server has begun its answer. TLS session
+/// tickets take only 300 bytes.
 const ANSWERED: usize = 1000;
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-/// Fault of a connection.
+/// Fault that the proxy applies to a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
     /// No fault.
     None,
     /// Closes the connection immediately.
     Cut,
-    /// Lets the server process the request, and closes the connection before its answer.
+    /// Lets the server process the request, but closes the connection before the answer arrives.
     LoseAnswer,
-    /// Never answers.
+    /// Accepts the connection but never answers.
     Silence,
-    /// Delays each direction by this time, and opening the connection by a round trip.
+    /// Delays each direction by this time, and the opening of the connection by a round trip.
     Delay(Duration),
     /// Answers the request with this status, a header and a body. `{authorization}` in the body is
-    /// replaced by that header of the request.
+    /// replaced by the request's `authorization` header.
     Answer(u16, &'static str, &'static str),
 }
 
@@ -52,7 +53,8 @@ struct State {
 }
 
 impl Proxy {
-    /// Starts listening in this thread's network namespace.
+    /// Starts a proxy that listens in this thread's network namespace. It applies one of `faults`
+    /// to each of the first connections, and `then` to all later ones.
     pub(crate) fn new(server: &'static Server, faults: Vec<Fault>, then: Fault) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -93,7 +95,7 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// Returns the number of connections so far.
+    /// Returns the number of connections that the proxy has accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -128,7 +130,7 @@ impl State {
             }
             Fault::LoseAnswer => lose_answer(client, self.server.connect()),
             Fault::Answer(status, header, body) => {
-                // A client that rejects the certificate closes the connection.
+                // The client closes the connection if it rejects the certificate, which is fine.
                 let _ = self
                     .accept(client, fault)
                     .and_then(|stream| answer(stream, *status, header, body));
@@ -136,8 +138,8 @@ impl State {
         }
     }
 
-    /// Accepts the connection in the server's place, without HTTP/2. A client that offers only
-    /// HTTP/2 may connect again, and gets `fault` again.
+    /// Accepts the TLS connection in place of the server, without HTTP/2. A client that offers only
+    /// HTTP/2 may connect again, so the next connection gets `fault` too.
     fn accept(&self, mut client: TcpStream, fault: &Fault) -> std::io::Result<Stream> {
         let [certificate, key] = &self.server.identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
@@ -183,7 +185,7 @@ impl State {
     }
 }
 
-/// Answers the first request.
+/// Reads one request and answers it.
 fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -207,13 +209,14 @@ fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io:
     stream.write_all((head + &body).as_bytes())?;
     stream.conn.send_close_notify();
     stream.flush()?;
-    // Unread bytes of a body would turn the close into a reset, which overtakes the answer.
+    // If bytes of the request's body stayed unread, closing would send a reset, which overtakes the
+    // answer.
     stream.sock.shutdown(Shutdown::Write)?;
     while stream.sock.read(&mut [0; 4096])? > 0 {}
     Ok(())
 }
 
-/// Forwards the handshake and the request, and closes when the server answers.
+/// Forwards the handshake and the request, and closes both connections when the server answers.
 fn lose_answer(client: TcpStream, server: TcpStream) {
     let (mut from_client, mut to_server) = (
         client.try_clone().expect("twice"),
@@ -234,7 +237,8 @@ fn lose_answer(client: TcpStream, server: TcpStream) {
     let (mut some, mut withheld) = (vec![0; 64 * 1024], 0);
     while withheld < ANSWERED {
         match from_server.read(&mut some) {
-            // After its hello the client sends the end of the handshake, and its request.
+            // The client's first data is its hello. Its next data is the end of the handshake and
+            // the request.
             Ok(len @ 1..) if flights.load(Ordering::SeqCst) > 1 => withheld += len,
             Ok(len @ 1..) => to_client
                 .write_all(&some[..len])

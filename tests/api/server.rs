@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver, started once for all tests of this process; they end with it.
+//! etcd and kube-apiserver, which are started once for all tests of this process and end with it.
 
 use braid_testbed::API_SERVER;
 use braid_testbed::api_server::{ApiServer, PORT};
@@ -12,26 +12,28 @@ use std::process::Output;
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 
-/// Folder in the server's sandbox, in memory like all of its `/run`.
+/// Folder of the server's files in the server's sandbox. It is in memory, like all of the sandbox's
+/// `/run`.
 const HOME: &str = "/run/api-server";
 
 pub(crate) struct Server {
     net: File,
     mnt: File,
     api: ApiServer,
-    /// Certificate of the authority, PEM.
+    /// Certificate of the certificate authority, as PEM.
     pub(crate) authority: String,
-    /// Certificate and key of the server, PEM.
+    /// Certificate and key of the API server, as PEM.
     pub(crate) identity: [String; 2],
-    /// Certificate and key of the administrator, PEM.
+    /// Certificate and key of the administrator, as PEM.
     pub(crate) admin: [String; 2],
-    /// Key that signs service account tokens, PEM.
+    /// Key that signs service account tokens, as PEM.
     pub(crate) token_key: String,
     /// Token of the shipped service account.
     pub(crate) token: String,
 }
 
-/// Returns the server, or `None` after a line that reports why `test` is skipped.
+/// Returns the server, and starts it if no test has done so. `None` if a program is missing: `test`
+/// is then reported as skipped.
 pub(crate) fn get(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
     if let Some(why) = ApiServer::missing() {
@@ -47,8 +49,8 @@ impl Server {
         let keep = move || {
             let _sandbox = Sandbox::new();
             up.send(Self::make()).expect("a test waits");
-            // The processes end with the thread that started them, and it ends with the test
-            // process.
+            // etcd and the API server end with the thread that started them, and this thread ends
+            // with the test process.
             loop {
                 std::thread::park();
             }
@@ -84,25 +86,26 @@ impl Server {
             .expect("a token")
     }
 
-    /// Runs kubectl as administrator and returns its output.
+    /// Runs kubectl as administrator and returns its output. Fails if kubectl fails.
     #[track_caller]
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&Value>) -> String {
         self.enter(|| self.api.kubectl(args, input))
             .unwrap_or_else(|err| panic!("{err:#}"))
     }
 
-    /// Runs kubectl as administrator; it may fail.
+    /// Runs kubectl as administrator and returns its output, even if kubectl fails.
     pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
         self.enter(|| self.api.try_kubectl(args, input))
             .expect("kubectl runs")
     }
 
-    /// Returns the requests of braid's account so far.
+    /// Returns the requests that braid's account has sent so far.
     pub(crate) fn audit(&self) -> Audit {
         self.enter(|| self.api.audit()).expect("the audit log")
     }
 
-    /// Returns the requests of another account in `kube-system` so far.
+    /// Returns the requests that `account`, another service account in `kube-system`, has sent so
+    /// far.
     pub(crate) fn audit_of(&self, account: &str) -> Audit {
         self.enter(|| Audit::read_of(Path::new(HOME), account))
             .expect("the audit log")

@@ -1,4 +1,4 @@
-//! Service account tokens, made with openssl.
+//! Service account tokens that are made with openssl.
 
 use crate::server::Server;
 use braid_tests::{Value, json};
@@ -6,14 +6,14 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Returns the server's own token with an expiry long ago.
+/// Returns a token for the account of `server.token` that expired long ago.
 pub(crate) fn expired(server: &Server) -> String {
     let payload = server.token.split('.').nth(1).expect("a token's payload");
     let mut claims: Value = serde_json::from_slice(&decode(payload)).expect("claims");
     claims["iat"] = json!(1_700_000_000);
     claims["nbf"] = json!(1_700_000_000);
     claims["exp"] = json!(1_700_003_600);
-    // The header names the key; only the claims differ.
+    // The token's header names the key, and only the claims differ.
     let header = server.token.split('.').next().expect("a token's header");
     let signed = format!(
         "{header}.{}",
@@ -27,7 +27,7 @@ pub(crate) fn expired(server: &Server) -> String {
     format!("{signed}.{}", encode(&raw(&signature), "base64url"))
 }
 
-/// Converts an ECDSA signature from ASN.1 to its two numbers of 32 bytes each.
+/// Converts an ECDSA signature from ASN.1 to its two numbers, with 32 bytes for each.
 fn raw(signature: &[u8]) -> Vec<u8> {
     let number = |at: usize| {
         let len = usize::from(signature[at + 1]);
@@ -42,7 +42,7 @@ fn raw(signature: &[u8]) -> Vec<u8> {
     [r, number(at).0].concat()
 }
 
-/// Encodes as `base64`, or as `base64url` without padding.
+/// Encodes bytes in the form `base64`, or in the form `base64url`, which is without padding.
 pub(crate) fn encode(bytes: &[u8], form: &str) -> String {
     let text = String::from_utf8(openssl(&["base64", "-A"], bytes)).expect("base64 is text");
     match form {

@@ -1,4 +1,4 @@
-//! A pod with three networks on a real API server, and its network-status annotation.
+//! A pod with three networks on a real API server, and checks of its `network-status` annotation.
 
 use crate::proxy::{Fault, Proxy};
 use crate::server::{self, Server};
@@ -18,23 +18,24 @@ const DEFAULT: &str = "/etc/cni/default.conflist";
 const KUBECONFIG: &str = "/run/kubeconfig";
 const AUTHORITY: &str = "/run/ca.crt";
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-/// Key in a status entry that holds the container ID.
+/// Key of the container ID in an entry of the pod's status.
 const CONTAINER: &str = "io.braid/container";
-/// Interfaces of the pod, one per network, in order.
+/// Interfaces of the pod in the order of its networks, one for each.
 pub(crate) const INTERFACES: [&str; 3] = ["eth0", "net1", "net2"];
 
-/// Expected entries of a container in the pod's status.
+/// Entries about a container that the pod's status must have after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// All networks, or the record marks the status as owed: the ADD succeeded.
+    /// An entry for each network, or a record that the status is still to be published: the ADD
+    /// succeeded.
     All,
-    /// None: the ADD failed and reported it.
+    /// No entries: the ADD failed and reported its failure.
     Nothing,
-    /// Either: the call ended early, or was not an ADD.
+    /// All entries or none: the call was interrupted, or was not an ADD.
     Either,
 }
 
-/// A pod and a connection to its API server.
+/// A pod, and a connection to the API server that has it.
 pub(crate) struct Cluster {
     server: &'static Server,
     proxy: Proxy,
@@ -43,8 +44,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a pod in a new Kubernetes namespace, and a host as a node of its cluster; `None`
-    /// without an API server.
+    /// Creates a pod in a new Kubernetes namespace, and a sandbox that is a node of the pod's
+    /// cluster. `None` without an API server.
     pub(crate) fn new(namespace: &str) -> Option<(Self, Sandbox)> {
         let server = server::get(&format!("api::crash-{namespace}"))?;
         let host = Sandbox::new();
@@ -77,7 +78,8 @@ impl Cluster {
         Some((cluster, host))
     }
 
-    /// Writes the node's files: the default network, and credentials.
+    /// Writes the node's files: the default network's configuration and the credentials for the API
+    /// server.
     fn write_files(&self) {
         fs::write(DEFAULT, networks()[0].to_string()).expect("write the default network");
         fs::write(AUTHORITY, &self.server.authority).expect("write the authority's certificate");
@@ -99,8 +101,9 @@ impl Cluster {
         )
     }
 
-    /// Fails if the pod's status is wrong about the container `id`. The status has either no
-    /// entries for it or all of its networks, with the addresses of the interfaces that exist.
+    /// Fails if the pod's status is wrong about the container `id`. A correct status has either no
+    /// entries about this container, or one for each network. The entries must have the addresses
+    /// of the interfaces that exist in `pod`.
     pub(crate) fn judge_status(&self, id: &str, pod: &Ns, due: Due) -> Result<(), String> {
         let status = self.status();
         let wrong = |why: &str| {
@@ -162,7 +165,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the pod's annotation on the server.
+    /// Returns the entries of the pod's `network-status` annotation on the server.
     fn status(&self) -> Vec<Value> {
         let pod = self.get(&format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace));
         let status = pod["metadata"]["annotations"][STATUS]
@@ -171,8 +174,8 @@ impl Cluster {
         serde_json::from_str(status).unwrap_or_else(|err| panic!("{err}: {status}"))
     }
 
-    /// Gets an object with a client that is independent of braid and starts no process, because it
-    /// runs thousands of times.
+    /// Gets an object from the API server. The client is independent of braid. It starts no
+    /// process, because it runs thousands of times.
     fn get(&self, path: &str) -> Value {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes())
@@ -203,7 +206,8 @@ impl Cluster {
     }
 }
 
-/// Returns the default network and the two requested ones, each with few addresses.
+/// Returns the configurations of the default network and of the two requested networks. Each has
+/// few addresses.
 pub(crate) fn networks() -> [Value; 3] {
     let ipam = |number: u8| json!({"type": "host-local", "subnet": format!("10.{number}.0.0/29")});
     let mut first = ipam(1);
@@ -225,19 +229,19 @@ pub(crate) fn networks() -> [Value; 3] {
     ]
 }
 
-/// Returns the pod's annotation.
+/// Returns the annotation with which the pod requests networks.
 fn asked() -> Value {
     let bandwidth = json!({"ingressRate": 10_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000});
     let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
     json!([{"name": "side"}, {"name": "shaped", "bandwidth": bandwidth, "portMappings": [mapping]}])
 }
 
-/// Returns the configuration of the call.
+/// Returns the CNI configuration of a call.
 pub(crate) fn conf() -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT})
 }
 
-/// Returns a status entry of another writer.
+/// Returns a status entry that another program has written.
 fn stale() -> Value {
     json!({"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.9"], "default": false})
 }
@@ -248,7 +252,7 @@ fn create(server: &Server, namespace: &str, mut object: Value) -> Value {
     serde_json::from_str(&made).expect("kubectl prints JSON")
 }
 
-/// Returns each IPv4 address of the container, with its interface.
+/// Returns interface and address of each IPv4 address in the container.
 fn addresses(pod: &Ns) -> Vec<(String, String)> {
     let links = pod.list("ip -j -4 addr");
     let of = |link: &Value| {
@@ -261,7 +265,7 @@ fn addresses(pod: &Ns) -> Vec<(String, String)> {
     links.iter().flat_map(of).collect()
 }
 
-/// True if a record of the container says that its status is still to be published.
+/// True if a record of the container says that the pod's status is still to be published.
 fn is_owed(id: &str) -> bool {
     let folder = Path::new("/run/braid/attachments").join(id);
     let records = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! Calls that are killed, or get an error, at any one of their system calls.
+//! Plugin calls that are killed at any one of their system calls, or get an error from it.
 //!
 //! ```text
 //!  points  ─ strace lists the system calls of a call, and repeats it with a fault in one of them
@@ -8,8 +8,8 @@
 //!  storm   ─ many calls killed at the same time
 //! ```
 //!
-//! `BRAID_CRASH_STEP=9` tries every ninth point, starting with the number in `BRAID_CRASH_OFFSET`,
-//! by default the first.
+//! `BRAID_CRASH_STEP=9` tries every ninth point. `BRAID_CRASH_OFFSET` is the index of the first one,
+//! by default 0.
 
 #![expect(clippy::expect_used, reason = "a helper fails its test by a panic")]
 

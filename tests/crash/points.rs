@@ -1,4 +1,5 @@
-//! System calls of a plugin call, and the same call with a fault in one of them, both with strace.
+//! System calls that a plugin call makes, and plugin calls with a fault in one of them. Both use
+//! strace.
 
 use braid_tests::{Answer, Call};
 use std::collections::BTreeSet;
@@ -7,37 +8,37 @@ use std::fs;
 
 /// Output file of strace in the sandbox.
 const TRACE: &str = "/run/strace";
-/// Upper bound of a call's system calls, even for the first call after a boot, which detects kernel
-/// features, and for three networks.
+/// Upper bound for the number of system calls of a plugin call. It includes a call for three
+/// networks, and the first call after a boot, which detects kernel features.
 const MOST: usize = 1500;
-/// Time limit of a call under strace, in seconds; a hanging call ends with [`HUNG`].
+/// Time limit of a call under strace, in seconds. A call that exceeds it ends with [`HUNG`].
 const PATIENCE_S: u32 = 120;
-/// Exit code of `timeout` after it ended its command.
+/// Exit code of `timeout` after it has killed its command.
 pub(crate) const HUNG: i32 = 124;
-/// Exit code of a process that was killed.
+/// Exit code for a process that SIGKILL has ended.
 pub(crate) const KILLED: i32 = 128 + 9;
-/// Longest part of a system call in messages, in bytes.
+/// Number of characters of a system call that messages show.
 const SHOWN_LEN: usize = 100;
 
-/// A system call of a plugin call.
+/// A point of a plugin call: one of its system calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
     /// Name of the system call.
     syscall: String,
-    /// Number among the calls of this name; strace counts from 1.
+    /// Number of this system call among those with the same name. strace counts from 1.
     nth: usize,
-    /// Line of strace.
+    /// The system call as strace prints it.
     text: String,
-    /// True if the program has not read its input yet.
+    /// True if braid has not read its standard input yet at this point.
     pub(crate) is_start_up: bool,
 }
 
-/// Fault at a point.
+/// Fault that is injected at a point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     /// The process is killed instead of making the system call.
     Kill,
-    /// The system call is not made and returns this error.
+    /// The system call is not made, and returns this errno.
     Error(&'static str),
 }
 
@@ -58,7 +59,7 @@ impl Point {
         }
     }
 
-    /// Returns the errors to inject, each in a separate trial.
+    /// Returns the errnos to inject at this point, each in a separate trial.
     pub(crate) fn errors(&self) -> &'static [&'static str] {
         match self.syscall.as_str() {
             // exit_group does not return, close takes effect even if it fails, and std panics if it
@@ -69,10 +70,10 @@ impl Point {
             // accepts a 1 until its counter is 2^64 - 2 (v6.12 `fs/eventfd.c`, `eventfd_write()`).
             // tokio ends the process on an error.
             "write" if self.text.contains(r#""\1\0\0\0\0\0\0\0", 8)"#) => &[],
-            // The kernel neither waits nor fails with this flag (v6.12 `drivers/char/random.c`,
+            // With this flag the kernel neither waits nor fails (v6.12 `drivers/char/random.c`,
             // `getrandom`). std panics on an error.
             "getrandom" if self.text.contains("GRND_INSECURE") => &[],
-            // The only possible error.
+            // EINTR is the only error that the kernel can return here.
             "epoll_wait" | "epoll_pwait" => &["EINTR"],
             "brk" | "mmap" => &["ENOMEM"],
             "recvfrom" => &["EIO", "ENOBUFS"],
@@ -81,14 +82,14 @@ impl Point {
         }
     }
 
-    /// True if no program can continue or report after this system call fails: the C library and
-    /// the allocator end the process, and braid ends it if a thread cannot return from a
+    /// True if the process may end without a report after this system call fails. The C library and
+    /// the allocator end the process on an error, and braid ends it if a thread cannot leave a
     /// container's namespace.
     pub(crate) fn may_end_the_process(&self) -> bool {
         self.is_start_up || matches!(self.syscall.as_str(), "brk" | "mmap" | "mremap" | "setns")
     }
 
-    /// True if it waits for data to reach a disk.
+    /// True if the system call waits until data is on a disk.
     pub(crate) fn waits_for_a_disk(&self) -> bool {
         let syncs = [
             "fsync",
@@ -103,13 +104,13 @@ impl Point {
             || self.text.contains("O_DSYNC")
     }
 
-    /// True if it writes the call's result.
+    /// True if the system call writes the result of the plugin call.
     pub(crate) fn is_answer(&self) -> bool {
         self.text.starts_with("write(1,")
     }
 }
 
-/// Returns the system calls of `call`, which must succeed.
+/// Returns all points of `call`, in order. The call must succeed.
 pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let answer = call
         .clone()
@@ -124,7 +125,7 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     let mut is_start_up = true;
     let pid_of = |line: &'_ str| line.split_once(' ').map(|(pid, _)| pid.to_owned());
-    // Processes of foreign plugins, and the programs that they start.
+    // Foreign plugins, and the programs that those start.
     let others: BTreeSet<String> = trace
         .lines()
         .skip(1)
@@ -140,11 +141,12 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         let Some((syscall, _)) = text.split_once('(') else {
             continue;
         };
-        // End of a system call that another process interrupted.
+        // This line is the end of a system call that another process' line has interrupted.
         if text.starts_with("<...") {
             continue;
         }
-        // Not in every run: a sysctl write restarts while another process changes a link.
+        // A sysctl write is restarted if another process changes a link meanwhile, so this line is
+        // not in every run.
         if text.ends_with("(To be restarted)") {
             continue;
         }
@@ -170,14 +172,14 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     points
 }
 
-/// Returns a line of strace without the process ID.
+/// Returns the system call in a line of strace, without the process ID.
 fn call_of(line: &str) -> &str {
     line.split_once(' ')
         .map_or(line, |(_pid, text)| text.trim_start())
 }
 
-/// True if an error was injected into a system call that the kernel can fail in this way. The order
-/// of threads varies, so the call may differ from the counted run's.
+/// True if strace injected an error that the kernel can return there. The order of threads varies,
+/// so the failed system call may have other arguments than the point had.
 fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     let made = trace.lines().find(|line| line.contains("(INJECTED)"));
     made.is_some_and(|line| {
@@ -187,7 +189,7 @@ fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     })
 }
 
-/// Runs `call` with a fault; `None` if it never reached the point.
+/// Runs `call` with a fault at `point`. `None` if the call did not reach the point.
 pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Option<Answer> {
     let Point { syscall, nth, .. } = point;
     let what = match fault {

@@ -1,4 +1,5 @@
-//! A hundred ADDs at the same time, each killed at a random moment, until enough of them were hit.
+//! A hundred ADDs at the same time. Each is killed at a random moment. This repeats until enough
+//! ADDs were killed before their end.
 
 use crate::points::KILLED;
 use braid_tests::{Answer, Call, Sandbox, json};
@@ -9,14 +10,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of containers, and of addresses.
 const COUNT: usize = 100;
-/// Latest moment of a kill in the first round, in milliseconds. The duration of an ADD depends on
-/// the machine.
+/// Latest moment of a kill in the first round, in milliseconds. Later rounds adapt it, because the
+/// duration of an ADD depends on the machine.
 const LAST_MS: u64 = 800;
-/// Minimum of killed ADDs, and maximum of rounds.
+/// Number of killed ADDs after which the test ends.
 const LEAST_KILLED: usize = 60;
 const MOST_ROUNDS: usize = 20;
 
-/// Kills ADDs, deletes all of them, and then reserves each address again.
+/// Kills ADDs at random moments and runs DEL for all of them. Then checks that nothing is left and
+/// that every address can be reserved again.
 pub(crate) fn adds() {
     let host = Sandbox::new();
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.101"});
@@ -67,7 +69,7 @@ pub(crate) fn adds() {
     );
 }
 
-/// Runs all calls concurrently.
+/// Runs all calls at the same time, and returns their answers in the same order.
 fn at_once(calls: &[Call], verb: &str) -> Vec<Answer> {
     thread::scope(|scope| {
         let running: Vec<_> = calls
@@ -81,7 +83,7 @@ fn at_once(calls: &[Call], verb: &str) -> Vec<Answer> {
     })
 }
 
-/// Returns moments in milliseconds, different in each run.
+/// Returns random moments from 1 to `last_ms` milliseconds, which differ between runs.
 fn moments(last_ms: u64) -> impl Iterator<Item = u64> {
     let clock = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,5 +1,5 @@
-//! One trial per system call of ADD and DEL: inject a fault, clean up with DEL or GC, and ADD
-//! again.
+//! Trials: each injects a fault into one system call of ADD or DEL, cleans up with DEL or GC, and
+//! runs ADD again.
 
 use crate::cluster::Due;
 use crate::points::{Fault, HUNG, Point, points, run};
@@ -7,77 +7,77 @@ use crate::world::{World, ok};
 use braid_tests::{Answer, Call, Feature};
 use std::io::Write;
 
-/// Text in the error of a failed ADD that could not be rolled back completely.
+/// Text in the error of an ADD that failed and could not be rolled back completely.
 const CONFESSION: &str = "left behind until DEL or GC";
-/// Number of trials between two checks with the reference host-local.
+/// Number of trials between two checks that the reference host-local can use the leases.
 const REFERENCE_STEP: usize = 16;
 
-/// Verb that cleans up.
+/// CNI verb that cleans up after a trial's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cleaner {
     Del,
     Gc,
 }
 
-/// Trials of one call, at all of its points.
+/// Trials at all points of a call.
 struct Pass<'a> {
     world: &'a World,
     verb: &'static str,
     cleaner: Cleaner,
-    /// True if each trial is the first call on its host.
+    /// True if the host is wiped before each trial.
     is_fresh: bool,
-    /// Number of trials, and the points that the call did not reach.
+    /// Number of trials so far.
     count: usize,
     missed: Vec<String>,
     failures: Vec<String>,
 }
 
-/// Kind of fault at each point.
+/// Kind of fault: the process is killed, or the system call fails.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Kill,
     Fail,
 }
 
-/// A form of trials at all points of a verb: kind of fault, verb that cleans up, and true for a new
-/// host in each trial.
+/// Form of the trials of a verb: kind of fault, verb that cleans up, and true if the host is wiped
+/// before each trial.
 type Form = (Harm, Cleaner, bool);
 
-/// Indices of the forms in [`ADD`] and [`DEL`]: killed, killed with GC, failing.
+/// Index of a form in [`ADD`] and [`DEL`]: the process is killed, and DEL cleans up.
 pub(crate) const KILLED: usize = 0;
 pub(crate) const COLLECTED: usize = 1;
 pub(crate) const FAILED: usize = 2;
 
-/// Forms of ADD: killed on a used host, killed on a new one, failing on a new one.
+/// Forms of ADD: killed on a used host, killed on a wiped host, failing on a wiped host.
 const ADD: [Form; 3] = [
     (Harm::Kill, Cleaner::Del, false),
     (Harm::Kill, Cleaner::Gc, true),
     (Harm::Fail, Cleaner::Del, true),
 ];
-/// Forms of DEL: killed and repeated, killed with GC, failing and repeated.
+/// Forms of DEL: killed and repeated, killed before a GC, failing and repeated.
 const DEL: [Form; 3] = [
     (Harm::Kill, Cleaner::Del, false),
     (Harm::Kill, Cleaner::Gc, false),
     (Harm::Fail, Cleaner::Del, false),
 ];
 
-/// Tries ADD of `plugin` in all forms.
+/// Runs trials of ADD of `plugin` in all forms.
 pub(crate) fn add(plugin: &'static str) {
     all(plugin, "ADD", &[KILLED, COLLECTED, FAILED]);
 }
 
-/// Tries DEL of `plugin` in all forms.
+/// Runs trials of DEL of `plugin` in all forms.
 pub(crate) fn del(plugin: &'static str) {
     all(plugin, "DEL", &[KILLED, COLLECTED, FAILED]);
 }
 
-/// Tries ADD of a pod in one form, so that forms can run on different machines: a trial with an API
-/// server takes longer.
+/// Runs trials of a pod's ADD in one form. Forms are separate tests, so that they can run on
+/// different machines: a trial with an API server takes longer.
 pub(crate) fn add_of_pod(form: usize) {
     all("pod", "ADD", &[form]);
 }
 
-/// Tries DEL of a pod in one form.
+/// Runs trials of a pod's DEL in one form.
 pub(crate) fn del_of_pod(form: usize) {
     all("pod", "DEL", &[form]);
 }
@@ -125,7 +125,7 @@ fn all(plugin: &'static str, verb: &'static str, numbers: &[usize]) {
         summary = format!("{summary}; {verb} {harm:?} then {cleaner:?}: {made}");
         failures.extend(pass.failures);
     }
-    // Written past the harness, which hides the output of passing tests.
+    // This bypasses the test harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "{summary}");
     assert!(
         failures.is_empty(),
@@ -159,7 +159,7 @@ impl Pass<'_> {
         }
         self.failures
             .extend(self.world.all_addresses_are_free().err());
-        // A sample may have few points.
+        // The constant 1 is for samples, which may have few points.
         if self.missed.len() > 1 + self.count / 10 {
             let missed = self.missed.join("\n");
             self.failures.push(format!(
@@ -169,11 +169,11 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the points of a call without faults, on a host in the state of the trials.
+    /// Returns the points of a call without faults. The host is in the same state as in the trials.
     fn points(&self) -> Vec<Point> {
         self.world.wipe();
         let call = self.world.call("points");
-        // Sysctls survive a wipe, so the very first call makes system calls that no trial reaches.
+        // Sysctls survive a wipe, so the very first call makes system calls that no trial makes.
         call.add().result();
         call.del().ok();
         if self.is_fresh {
@@ -225,7 +225,8 @@ impl Pass<'_> {
         ok("the last DEL", &call.del())
     }
 
-    /// Checks the call itself: it ends in time, and leaves a clean host or reports what it left.
+    /// Checks the call with the fault: it must end in time, and either leave a clean host or report
+    /// what it has left.
     fn judge(
         &self,
         call: &Call,
@@ -267,7 +268,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Checks that the reference plugin can use the store in its current state.
+    /// Checks that the reference host-local can reserve and release an address in the current
+    /// store.
     fn reference_can_lease(&self) -> Result<(), String> {
         if Feature::Reference.missing().is_some() {
             return Ok(());
@@ -284,8 +286,8 @@ impl Pass<'_> {
     }
 }
 
-/// Returns every `BRAID_CRASH_STEP`th point from the `BRAID_CRASH_OFFSET`th on; each pass starts
-/// one point further than the previous one.
+/// Returns every `BRAID_CRASH_STEP`th point, starting at the index `BRAID_CRASH_OFFSET` plus
+/// `pass`.
 fn thinned(points: Vec<Point>, pass: usize) -> Vec<Point> {
     let number = |variable: &str, default| {
         std::env::var(variable).map_or(default, |value| {

@@ -1,4 +1,5 @@
-//! A host on which one container is attached and detached, and checks for leftovers.
+//! A host on which one container is attached and detached, and checks for what the container leaves
+//! behind.
 
 use crate::cluster::{self, Cluster, Due};
 use crate::dhcp::{self, Program, Server};
@@ -8,19 +9,20 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 
-/// flanneld's file on the node, with the addresses of all configurations here.
+/// Content of flanneld's file on the node. Its subnet is the subnet of all configurations here.
 const FLANNELD: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/29\nFLANNEL_MTU=1472\nFLANNEL_IPMASQ=false\n";
-/// Folder of the leases.
+/// Folder of the leases of `host-local`.
 const LEASES: &str = "/var/lib/cni/networks";
-/// Files in it that the containers of a network share.
+/// Files in a network's folder of leases that do not belong to a container.
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
-/// Parent link of macvlan, ipvlan and vlan.
+/// Host link that is the parent of macvlan, ipvlan and vlan links.
 pub(crate) const PARENT: &str = "up0";
-/// Name of the case with macvlan and addresses by DHCP.
+/// Name of the case with a macvlan whose address comes from DHCP.
 const DHCP: &str = "dhcp";
 /// Name of the case with a bridge and a foreign IPAM.
 const FOREIGN: &str = "foreign";
-/// A foreign IPAM that keeps a file per container on the disk, in [`HELD`].
+/// Script of a foreign IPAM. It keeps a file for each container on the disk, in the folder
+/// [`HELD`].
 const THEIRS: &str = r#"#!/bin/sh
 cat >/dev/null
 mkdir -p /var/lib/theirs
@@ -32,17 +34,18 @@ DEL) rm -f /var/lib/theirs/$CNI_CONTAINERID ;;
 esac
 "#;
 const HELD: &str = "/var/lib/theirs";
-/// Name of the case of a pod with three networks.
+/// Name of the case with a pod on three networks.
 const POD: &str = "pod";
-/// Link that host-device moves, and its other end.
+/// Host link that `host-device` moves into the container, and its veth peer.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
 const DEVICE_MTU: u32 = 1500;
 
-/// A host and a container's namespace.
+/// A host, and the network namespace of its container.
 pub(crate) struct World {
-    /// Cluster of the pod, for the pod case. Dropped before the host, on which it has a port.
+    /// Cluster of the pod, only in the pod case. It is dropped before the host, on which its proxy
+    /// listens.
     cluster: Option<Cluster>,
-    /// DHCP server behind the parent, and the daemon.
+    /// DHCP server behind [`PARENT`] and the DHCP daemon, only in the DHCP case.
     dhcp: Option<(Server, Program)>,
     pub(crate) host: Sandbox,
     pub(crate) pod: Rc<Ns>,
@@ -50,8 +53,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates a world for containers of this plugin; `name` identifies the calls. `None` if a
-    /// requirement is missing.
+    /// Creates a world for containers of the case `plugin`. `name` makes its Kubernetes namespace
+    /// unique. `None` if the case needs an API server and there is none.
     pub(crate) fn new(plugin: &'static str, name: &str) -> Option<Self> {
         let (cluster, host) = if plugin == POD {
             let (cluster, host) = Cluster::new(&format!("{POD}-{name}"))?;
@@ -84,7 +87,7 @@ impl World {
         Some(world)
     }
 
-    /// Creates the device unless it exists.
+    /// Creates [`DEVICE`] unless it exists.
     fn add_device(&self) {
         let [device, far] = DEVICE;
         if self.host.link(device).is_none() {
@@ -95,7 +98,7 @@ impl World {
         }
     }
 
-    /// Returns the reason why the device is not restored on the host; `None` if it is.
+    /// Returns the reason why [`DEVICE`] is not in its original state on the host; `None` if it is.
     fn device_is_not_back(&self) -> Option<String> {
         let Some(device) = self.host.link(DEVICE[0]) else {
             return Some("the device is not on the host".to_owned());
@@ -119,14 +122,14 @@ impl World {
         }
     }
 
-    /// Fails if the pod's status is wrong about container `id`.
+    /// Fails if the pod's status is wrong about container `id`. Succeeds in cases without a pod.
     pub(crate) fn judge_status(&self, id: &str, due: Due) -> Result<(), String> {
         self.cluster
             .as_ref()
             .map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
     }
 
-    /// Returns a call of the reference host-local, which shares the store.
+    /// Returns a call of the reference host-local for the same leases.
     pub(crate) fn reference(&self) -> Call {
         self.host
             .call("host-local", &self.pod, pools(self.plugin).remove(0))
@@ -134,7 +137,7 @@ impl World {
             .reference()
     }
 
-    /// Returns the leftovers of detached containers.
+    /// Returns everything that detached containers have left.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
         left.extend(self.device_is_not_back());
@@ -162,7 +165,7 @@ impl World {
         left
     }
 
-    /// Fails unless the container has all its interfaces, each with its address.
+    /// Fails unless the container has all its interfaces, each with exactly one IPv4 address.
     pub(crate) fn attached(&self) -> Result<(), String> {
         let links = self.pod.list("ip -j -4 addr");
         let has_one = |name: &&str| {
@@ -184,7 +187,7 @@ impl World {
         }
     }
 
-    /// Fails unless every address of the networks can be reserved. They stay reserved.
+    /// Fails unless every address of the networks can be reserved. The addresses stay reserved.
     pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
         for pool in pools(self.plugin) {
             for number in 0..ADDRESSES {
@@ -235,10 +238,11 @@ impl World {
     }
 }
 
-/// Number of addresses for containers in the configuration's range.
+/// Number of addresses for containers in the range of a configuration.
 const ADDRESSES: usize = 5;
 
-/// Returns the plugin type of the call; some cases are lists in one call.
+/// Returns the plugin type that a call of the case `plugin` has. Some cases are plugin lists in one
+/// call.
 fn face(plugin: &str) -> &str {
     match plugin {
         "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device"
@@ -254,7 +258,7 @@ fn ipam() -> Value {
     json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
-/// Returns configurations of host-local alone, one per network.
+/// Returns a configuration of host-local alone for each network of the case.
 fn pools(plugin: &str) -> Vec<Value> {
     let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
     if plugin != POD {
@@ -266,8 +270,8 @@ fn pools(plugin: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Returns a configuration with everything that needs a rollback, and with few addresses, so that a
-/// lost one is soon noticed.
+/// Returns the case's configuration. It has everything that needs a rollback, and few addresses, so
+/// that a lost address is noticed soon.
 fn conf(plugin: &str) -> Value {
     if plugin == POD {
         return cluster::conf();
@@ -280,7 +284,8 @@ fn conf(plugin: &str) -> Value {
     conf
 }
 
-/// Returns the case's part of the configuration: a list, or the keys of one plugin.
+/// Returns the keys that the case `plugin` adds to its configuration: a plugin list, or the keys of
+/// one plugin.
 fn keys(plugin: &str, ipam: &Value) -> Value {
     match plugin {
         "full-chain" => {
@@ -298,7 +303,7 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             })
         }
         "ports-by-ebpf" => {
-            // IPv6 adds ports at [::1], which have separate programs.
+            // IPv6 adds ports at `[::1]`, which have separate eBPF programs.
             let ranges = json!([[{"subnet": "10.1.0.0/29"}], [{"subnet": "fd00:1::/125"}]]);
             let ipam = json!({"type": "host-local", "ranges": ranges});
             let bridge =
@@ -314,7 +319,8 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
             let main = json!({"type": "bridge", "bridge": "br0", "device": "netkit", "isGateway": true, "ipam": ipam});
             json!({"network": main, "bandwidth": limits()})
         }
-        // Changes that a later plugin made to the device are undone before it returns to the host.
+        // DEL must undo the change that `tuning` made to the device before it returns the device to
+        // the host.
         "host-device" => {
             let device = json!({"type": plugin, "device": DEVICE[0], "ipam": ipam});
             json!({"plugins": [device, {"type": "tuning", "mtu": 1400}]})
@@ -352,9 +358,9 @@ pub(crate) fn ok(what: &str, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// Returns the policy routing rules that the kernel did not create: family and priority.
+/// Returns family and priority of each policy routing rule that the kernel did not create.
 fn rules(ns: &Ns) -> Vec<(&'static str, Value)> {
-    // The kernel creates rule 1000 with the first VRF, and keeps it.
+    // The kernel creates the rule with priority 1000 with the first VRF, and keeps it.
     let own = |rule: &Value| {
         [0, 1000, 32766, 32767]
             .iter()

@@ -1,4 +1,4 @@
-//! A sandbox with libcni's command line as the runtime.
+//! A sandbox in which cnitool, libcni's command-line program, is the runtime.
 
 use crate::program;
 use braid_tests::sandbox::PLUGINS;
@@ -7,12 +7,12 @@ use std::fs;
 use std::ops::Deref;
 use std::path::Path;
 
-/// Folder of libcni's attachment cache.
+/// Folder in which libcni caches attachments.
 pub(crate) const CACHE: &str = "/var/lib/cni/results";
-/// Folder of cnitool's networks.
+/// Folder from which cnitool reads network configurations.
 const NETWORKS: &str = "/etc/cni/net.d";
 
-/// Implementation that runs under the names of the reference plugins.
+/// Implementation that cnitool runs under the names of the reference plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plugins {
     Braid,
@@ -22,14 +22,14 @@ pub(crate) enum Plugins {
 /// Form of the plugin list in a conflist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Form {
-    /// A list with the names of the reference plugins.
+    /// A list of plugins with the names of the reference plugins.
     Names,
-    /// One plugin of type `braid`, which contains that list.
+    /// A single plugin of type `braid`, which contains the list of plugins.
     Braid,
 }
 
-/// Returns the network of these tests, `net`: a bridge that is the gateway and masquerades, and a
-/// second plugin that sets an attribute.
+/// Returns the configuration of the network `net`: a bridge that is the gateway and masquerades,
+/// and `tuning`, which sets the MTU.
 pub(crate) fn conflist(form: Form, version: &str) -> Value {
     let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true,
         "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
@@ -41,14 +41,14 @@ pub(crate) fn conflist(form: Form, version: &str) -> Value {
     json!({"cniVersion": version, "name": "net", "plugins": plugins})
 }
 
-/// A sandbox with one network.
+/// A sandbox with one network for cnitool. It dereferences to the sandbox.
 pub(crate) struct Node {
     host: Sandbox,
     conflist: Value,
 }
 
 impl Node {
-    /// Creates a node on which braid has every name.
+    /// Creates a node on which all plugin names start braid.
     pub(crate) fn new(conflist: Value) -> Self {
         let host = Sandbox::new();
         program::offer_braid(&["braid", "bridge", "host-local", "tuning"]);
@@ -74,14 +74,14 @@ impl Node {
         ))
     }
 
-    /// Runs [`Node::cnitool`] with a verb that must succeed.
+    /// Runs [`Node::cnitool`] and fails if cnitool fails.
     #[track_caller]
     pub(crate) fn ok(&self, plugins: Plugins, verb: &str, pod: &Ns) {
         self.cnitool(plugins, verb, pod)
             .unwrap_or_else(|err| panic!("cnitool {verb}, {plugins:?}: {err}"));
     }
 
-    /// Attaches `pod` and returns its address.
+    /// Attaches `pod` with cnitool and returns its address.
     #[track_caller]
     pub(crate) fn add(&self, plugins: Plugins, pod: &Ns) -> String {
         let answer = self
@@ -98,7 +98,7 @@ impl Node {
             .to_owned()
     }
 
-    /// Attaches `pod` without libcni, like another runtime.
+    /// Attaches `pod` without libcni, as another runtime would.
     pub(crate) fn add_past_libcni(&self, pod: &Ns) {
         let mut prev = None;
         for call in self.calls(pod) {
@@ -106,14 +106,14 @@ impl Node {
         }
     }
 
-    /// Runs GC like a runtime that lists only `pod`.
+    /// Runs GC as a runtime that lists only the attachment of `pod`.
     pub(crate) fn gc_all_but(&self, pod: &Ns) {
         for call in self.calls(pod) {
             call.gc(&[(pod.name(), "eth0")]).ok();
         }
     }
 
-    /// Returns calls of the list's plugins.
+    /// Returns a call for `pod` of each plugin in the list.
     fn calls(&self, pod: &Ns) -> Vec<Call> {
         let mut calls = Vec::new();
         for plugin in self.conflist["plugins"].as_array().expect("a list") {
@@ -129,13 +129,13 @@ impl Node {
         calls
     }
 
-    /// Fails if anything of an attachment is left, including the parts of libcni and the reference
+    /// Fails if an attachment has left anything, including state of libcni and the reference
     /// plugins.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         self.host.assert_nothing_left();
         assert_eq!(cached(), 0, "libcni still knows an attachment");
-        // Rules about the whole network belong to the node.
+        // Rules for the network's whole subnet belong to the node and may stay.
         let rules = self
             .host
             .run("nft list ruleset")

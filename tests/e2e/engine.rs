@@ -1,4 +1,4 @@
-//! podman in a sandbox. Its storage, configuration and processes end with the value.
+//! podman in a sandbox. Dropping the value ends podman's processes.
 
 use crate::program;
 use braid_tests::Sandbox;
@@ -9,31 +9,31 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Folder of everything that podman writes, on the sandbox's tmpfs.
+/// Folder that contains everything that podman writes, on the sandbox's tmpfs.
 const HOME: &str = "/run/podman-home";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const IMAGE: &str = "box";
 
-/// podman with CNI. All its processes are in a PID namespace that ends with this value or with the
-/// test.
+/// podman with CNI. All its processes are in a PID namespace, which ends when this value is dropped
+/// or the test ends.
 pub(crate) struct Podman<'a> {
     host: &'a Sandbox,
-    /// The `unshare` process. Its child is the first process of the namespace and ends with its
-    /// standard input.
+    /// The `unshare` process. Its child is the first process of the PID namespace, and ends when
+    /// its standard input is closed.
     namespace: Child,
     cgroup: PathBuf,
 }
 
 impl<'a> Podman<'a> {
-    /// Starts podman without images and networks. braid has all names that podman writes into its
-    /// conflists.
+    /// Starts podman without images and networks. All plugins that podman's conflists name are
+    /// braid.
     pub(crate) fn start(host: &'a Sandbox) -> Self {
         program::offer_braid(&["bridge", "host-local", "tuning", "firewall", "portmap"]);
         for folder in ["net.d", "tmp", "image/bin"] {
             fs::create_dir_all(Path::new(HOME).join(folder)).expect("folder for podman");
         }
         configure();
-        // A hierarchy without controllers is enough to separate containers.
+        // A cgroup v2 hierarchy without controllers is enough to separate containers.
         match cgroup2() {
             Some(at) if at != Path::new(CGROUPS) => {
                 drop(host.run(&format!("mount --bind {} {CGROUPS}", at.display())));
@@ -49,13 +49,14 @@ impl<'a> Podman<'a> {
         }
     }
 
-    /// True if this podman can use CNI, which version 5 removed.
+    /// True if the installed podman can use CNI. Version 5 removed CNI.
     pub(crate) fn has_cni(&self) -> bool {
         self.try_run("info --format {{.Host.NetworkBackend}}")
             .is_ok_and(|backend| backend == "cni")
     }
 
-    /// Runs podman with arguments separated by white space; `Err` holds its error output.
+    /// Runs podman and returns its standard output, or its standard error as `Err`. White space
+    /// separates the arguments.
     pub(crate) fn try_run(&self, args: &str) -> Result<String, String> {
         let proc = format!("/proc/{}/ns", self.namespace.id());
         let enter = format!("nsenter --pid={proc}/pid_for_children --mount={proc}/mnt");
@@ -68,14 +69,14 @@ impl<'a> Podman<'a> {
         Ok(output.trim().to_owned())
     }
 
-    /// Runs [`Podman::try_run`] with arguments that must succeed.
+    /// Runs [`Podman::try_run`] and fails if podman fails.
     #[track_caller]
     pub(crate) fn run(&self, args: &str) -> String {
         self.try_run(args)
             .unwrap_or_else(|err| panic!("podman {args}: {err}"))
     }
 
-    /// Starts a container that sleeps until it is ended.
+    /// Starts a container that sleeps for ten minutes.
     #[track_caller]
     pub(crate) fn container(&self, name: &str, network: &str) {
         let cgroup = self
@@ -83,14 +84,15 @@ impl<'a> Podman<'a> {
             .strip_prefix(CGROUPS)
             .expect("below the root")
             .display();
-        // The machine's limits: its root may not be allowed to raise them to podman's.
+        // The machine's limits, because this machine's root may not be allowed to raise them to
+        // podman's defaults.
         let limits = "--ulimit host --pids-limit 0";
         self.run(&format!(
             "run -d {limits} --cgroup-parent /{cgroup} --network {network} --name {name} {IMAGE} sleep 600"
         ));
     }
 
-    /// Creates the containers' image from the one program that needs no other file.
+    /// Creates the containers' image from busybox, which needs no other file.
     pub(crate) fn import(&self) {
         let bin = Path::new(HOME).join("image/bin");
         fs::copy(
@@ -109,8 +111,8 @@ impl<'a> Podman<'a> {
 
 impl Drop for Podman<'_> {
     fn drop(&mut self) {
-        // The end of its input ends the first process. The kernel then ends the others, and
-        // `unshare` waits for that.
+        // Closing its standard input ends the namespace's first process. The kernel then ends all
+        // others, and `unshare` waits for this.
         drop(self.namespace.stdin.take());
         let ended = self.namespace.wait();
         let below = fs::read_dir(&self.cgroup)
@@ -152,8 +154,8 @@ network_config_dir = "{HOME}/net.d"
     fs::write(Path::new(HOME).join("containers.conf"), text).expect("write containers.conf");
 }
 
-/// Starts a PID namespace with a separate `/proc`. Its first process adopts orphans and waits for
-/// the end of its input.
+/// Starts a PID namespace with a separate `/proc`. The namespace's first process adopts orphans and
+/// waits until its standard input is closed.
 fn namespace() -> Child {
     let init = ["bash", "-c", "echo ready; read -r; exit 0"];
     let mut unshare = Command::new("unshare");

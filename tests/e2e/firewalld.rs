@@ -1,4 +1,5 @@
-//! `firewall` with firewalld, which gets the containers' addresses over the system bus.
+//! The plugin `firewall` on a node with firewalld. It tells firewalld the containers' addresses
+//! over the system bus.
 
 use crate::program::needs_programs;
 use braid_tests::{Sandbox, Value, json};
@@ -11,7 +12,7 @@ const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=/run/dbus/s
 <allow receive_type="method_call"/><allow receive_type="method_return"/>
 <allow receive_type="error"/><allow receive_type="signal"/></policy></busconfig>"#;
 
-/// A system bus and firewalld in the sandbox; both end with the value.
+/// A system bus and firewalld in the sandbox. Dropping the value ends both.
 struct Firewalld(Vec<Child>);
 
 impl Firewalld {
@@ -107,7 +108,7 @@ fn an_attached_container_is_in_a_firewalld_zone() {
         call.check(&result)
             .refused(999, &["is not in firewalld's zone trusted"]);
         host.run(&format!("firewall-cmd --zone=trusted --add-source={addr}"));
-        // Also without the record.
+        // DEL must succeed without the record too.
         if backend.is_empty() {
             fs::remove_dir_all("/run/braid/attachments").expect("records");
         }

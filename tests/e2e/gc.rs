@@ -1,7 +1,8 @@
-//! Cleanup after a terminated container with `cnitool gc`.
+//! Cleanup with `cnitool gc` after a container has terminated.
 //!
-//! cnitool considers no attachment valid and passes no list to the plugin. So a running container
-//! has to be unknown to libcni, and is kept because its namespace still exists.
+//! cnitool considers no attachment valid and passes no list of attachments to the plugin. So a
+//! running container must be unknown to libcni. The plugin keeps its attachment because its
+//! namespace still exists.
 
 use crate::cnitool::{CACHE, Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -9,7 +10,8 @@ use braid_tests::state::elements;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// State about the terminated container that the node has lost.
+/// State about the terminated container that the node has lost: libcni's cache entry, braid's
+/// record, both, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lost {
     Nothing,
@@ -75,8 +77,9 @@ fn gc_ends_what_is_left(form: Form, lost: Lost) {
     drop(namespace);
 }
 
-/// Attaches a container and terminates it so that only the plugin can clean up: the path of its
-/// namespace is gone, but an open file keeps the namespace and its veth. Returns that file.
+/// Attaches a container and terminates it so that only the plugin can clean up. The path of its
+/// network namespace is gone, but an open file keeps the namespace and its veth alive. Returns this
+/// file.
 #[track_caller]
 fn plant_dead(node: &Node, lost: Lost) -> File {
     let pod = node.pod("dead");

@@ -1,5 +1,5 @@
-//! Handover of a node: one implementation detaches the other's attachments, with libcni's cache in
-//! between.
+//! Handover of a node between braid and the reference plugins: one implementation detaches
+//! attachments of the other. libcni's cache passes on the results.
 
 use crate::cnitool::{Form, Node, Plugins, conflist};
 use crate::program::needs_programs;
@@ -19,17 +19,19 @@ fn reference_plugins_check_and_detach_attachments_of_braid() {
     needs!(Reference);
     let node = changes_hands(Plugins::Braid, Plugins::Reference);
     assert_eq!(node.link_names(), ["wan", "br0"]);
-    // State that only braid knows, its record and its masquerading, stays until braid's next GC.
+    // braid's record and its masquerading stay until braid's next GC, because the reference plugins
+    // do not know them.
     let other = node.pod("other");
     node.ok(Plugins::Braid, "gc", &other);
     node.assert_nothing_left();
 }
 
-/// Attaches, checks and detaches a container by each implementation on one node; both containers
-/// end.
+/// Attaches a container with the plugins `from` and another one with the plugins `to`, on the same
+/// node. Checks and detaches both with `to`.
 fn changes_hands(from: Plugins, to: Plugins) -> Node {
     let mut conflist = conflist(Form::Names, "1.1.0");
-    // Only a sysctl: the reference plugin's backup of changed attributes is a separate subject.
+    // Only a sysctl, because the reference plugin's backup of changed attributes has separate
+    // tests.
     conflist["plugins"][1] = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}});
     let node = Node::new(conflist);
     let outside = node.outside("wan", "192.0.2.1/24", "192.0.2.2/24");

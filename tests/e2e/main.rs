@@ -1,4 +1,4 @@
-//! braid under the code of real runtimes: libcni's command line and podman.
+//! braid under real runtimes: cnitool, which is libcni's command-line program, and podman.
 
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
 

@@ -1,5 +1,5 @@
-//! podman 4 with CNI, on its own conflist: bridge with masquerading and host-local, port mapping,
-//! firewall, tuning.
+//! podman 4 with the conflist that it writes for CNI: bridge with masquerading and host-local, port
+//! mapping, firewall, tuning.
 
 use crate::engine::Podman;
 use crate::program::{needs_programs, skip};

@@ -7,7 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Returns the path of libcni's command line: `$BRAID_CNITOOL`, else
+/// Returns the path of cnitool, libcni's command-line program: `$BRAID_CNITOOL`, else
 /// `~/.cache/braid/tools/cnitool`.
 pub(crate) fn cnitool() -> PathBuf {
     let cached = || {
@@ -29,8 +29,8 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Creates scripts for braid in the sandbox under each of `names`, in the form that `braid install`
-/// writes.
+/// Creates a script in the sandbox's plugin folder for each of `names`. The scripts start braid,
+/// like those that `braid install` writes.
 pub(crate) fn offer_braid(names: &[&str]) {
     for name in names {
         let path = Path::new(PLUGINS).join(name);
@@ -39,12 +39,12 @@ pub(crate) fn offer_braid(names: &[&str]) {
     }
 }
 
-/// Returns the folder of the reference plugins, which the test has checked for.
+/// Returns the folder of the reference plugins. The test must have checked that they exist.
 pub(crate) fn reference() -> &'static Path {
     binary::reference().expect("the reference plugins: needs!(Reference) comes first")
 }
 
-/// Skips the test with a line that gives the reason.
+/// Skips the test and prints the reason.
 macro_rules! skip {
     ($why:expr) => {{
         let test = format!("{}::{}", module_path!(), braid_tests::function_name!());

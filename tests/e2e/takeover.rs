@@ -1,5 +1,5 @@
-//! `braid install` on nodes with the configurations of other projects, in the form of the init
-//! container of deploy/: root without capabilities, with only the mounted folders of the node.
+//! `braid install` on nodes with configurations of other projects. It runs as in the init container
+//! of deploy/: as root without capabilities, and only with the mounted folders of the node.
 //! Afterwards libcni attaches a pod.
 
 use crate::program::{self, needs_programs};
@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Plugin folder of the node.
+/// Path of the node's plugin folder.
 const BIN: &str = "/run/plugins";
 const NETWORKS: &str = "/etc/cni/net.d";
 const LIST: &str = "/etc/cni/net.d/00-braid.conflist";
-/// A foreign plugin that logs its call and passes on the result.
+/// Script of a foreign plugin that logs its call and returns `prevResult` unchanged.
 const CHAINED: &str = "#!/usr/bin/env python3
 import json, os, sys
 conf = json.load(sys.stdin)
@@ -21,8 +21,8 @@ with open('/run/order', 'a') as order:
 if os.environ['CNI_COMMAND'] == 'ADD':
     print(json.dumps(conf['prevResult']))
 ";
-/// Script that mounts the node's folders below /mnt as for a container, and runs a program there as
-/// root.
+/// Script that runs a program as root as in a container, with the node's folders mounted below
+/// /mnt.
 const CONTAINER: &str = "set -e
 mount -t tmpfs none /mnt
 mkdir -p /mnt/run/plugins /mnt/etc/cni/net.d
@@ -32,7 +32,8 @@ for at in /mnt / /run /etc; do mount -o remount,bind,ro $at; done
 exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs \"$@\"
 ";
 
-/// Creates a node with these files of the folder `fixtures` under these names.
+/// Creates a node. Each entry of `files` is a file name in its configuration folder, and the file
+/// in `fixtures` with the content.
 fn node(files: &[(&str, &str)]) -> Sandbox {
     let host = Sandbox::new();
     for folder in [BIN, NETWORKS, "/run/flannel"] {
@@ -74,7 +75,8 @@ fn put(name: &str, fixture: &str) {
     fs::write(Path::new(NETWORKS).join(name), text).expect("a configuration");
 }
 
-/// Runs `braid install` in the container, with the arguments of deploy/networks.yaml.
+/// Runs `braid install` in the container with the arguments of deploy/networks.yaml and `words`.
+/// `plugins` is the node's plugin folder.
 fn run(words: &[&str], plugins: &str) -> Output {
     let conflist = format!("--conflist={LIST}");
     let files = [
@@ -89,7 +91,8 @@ fn run(words: &[&str], plugins: &str) -> Output {
     run_plain(&[&files[..], &server, words].concat(), plugins)
 }
 
-/// Runs `braid install` in the container, with only the plugin folder and `words` as arguments.
+/// Runs `braid install` in the container with `words` and no other arguments than the plugin
+/// folder.
 fn run_plain(words: &[&str], plugins: &str) -> Output {
     let mut command = Command::new("unshare");
     command
@@ -102,7 +105,7 @@ fn run_plain(words: &[&str], plugins: &str) -> Output {
     command.stdin(Stdio::null()).output().expect("unshare")
 }
 
-/// Installs braid and returns the written list.
+/// Installs braid and returns the plugin list that it has written.
 #[track_caller]
 fn install() -> Value {
     let output = run(&[], BIN);
@@ -118,7 +121,7 @@ fn read(path: &str) -> Value {
     serde_json::from_slice(&fs::read(path).expect(path)).expect("JSON")
 }
 
-/// Returns everything in the folders that `install` may change.
+/// Returns path and content of every file in the folders that `install` may change.
 fn folders() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for folder in [BIN, NETWORKS] {
@@ -155,7 +158,8 @@ fn cnitool(host: &Sandbox, verb: &str, network: &Value, pod: &Ns) -> Result<Stri
     ))
 }
 
-/// Attaches and detaches a pod with libcni. Returns the foreign plugins that ran for the ADD.
+/// Attaches and detaches a pod with libcni. Returns the names of the foreign plugins that ran for
+/// the ADD.
 #[track_caller]
 fn attaches(host: &Sandbox, list: &Value) -> Vec<String> {
     let pod = host.pod("a");
@@ -274,7 +278,7 @@ fn a_mesh_plugin_that_its_installer_inserted_survives_a_rewrite() {
     let list = install();
     assert_eq!(types(&list), ["braid", "istio-cni"]);
     assert_eq!(attaches(&host, &list), ["istio-cni"]);
-    // The default network changes, so the list is rewritten.
+    // A new default network makes braid rewrite the list.
     put(
         "05-new.conf",
         r#"{"cniVersion":"0.4.0","name":"new","type":"flannel"}"#,
@@ -322,8 +326,8 @@ fn a_mount_of_a_different_node_folder_is_refused() {
         0
     );
     let before = folders();
-    // Arguments of an earlier braid.yaml: the names would run /mnt/run/plugins/braid, which does
-    // not exist on the node.
+    // These are the arguments in an earlier braid.yaml. The scripts would start
+    // /mnt/run/plugins/braid, which does not exist on the node.
     let output = run_plain(&[], BIN);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

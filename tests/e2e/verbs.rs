@@ -1,10 +1,12 @@
-//! Every verb of libcni, in each version that differs, for both forms of naming braid.
+//! Every verb of libcni, in each CNI version that differs, with braid under the names of the
+//! reference plugins and as one plugin.
 
 use crate::cnitool::{Form, Node, Plugins, cached, conflist};
 use crate::program::needs_programs;
 use braid_tests::Ns;
 
-/// The oldest version with CHECK, the first with its own result type, the first with GC and STATUS.
+/// CNI versions: the oldest with CHECK, the first with a separate result type, and the first with
+/// GC and STATUS.
 const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];
 
 #[test]
@@ -34,8 +36,8 @@ fn every_verb(form: Form, version: &str) {
     node.ok(Plugins::Braid, "del", &pod);
     assert_eq!(pod.link_names(), Vec::<String>::new());
     node.assert_nothing_left();
-    // cnitool's GC considers nothing valid: it detaches everything in libcni's cache, in every
-    // version.
+    // cnitool's GC considers no attachment valid. In every version it detaches everything in
+    // libcni's cache.
     let addr = node.add(Plugins::Braid, &pod);
     assert_attached(&pod, &addr);
     node.ok(Plugins::Braid, "gc", &pod);

@@ -1,4 +1,4 @@
-//! A case: a configuration, the IPAM's result, and the state of the host.
+//! A golden case: a configuration, the IPAM's result, and the state of the host.
 
 use braid_core::cni::{AddResult, Json, NetConf, Version};
 use braid_core::ipam::Lease;
@@ -16,19 +16,20 @@ use braid_core::plugins::{self, Call, Plugin};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A case as written in its file. All keys except `conf` are optional.
+/// A golden case, as written in its file. All keys except `conf` are optional.
 ///
+/// - `conf`: the configuration.
 /// - `args`: `CNI_ARGS`.
 /// - `ifname`: `eth0` by default.
-/// - `prev`: the previous result.
+/// - `prev`: the `prevResult`.
 /// - `lease`: the IPAM's result.
 /// - `lacks`: features that the kernel lacks.
-/// - `host`, `pod`: links by name, each numbered from 2; `peer` is such a number.
-/// - `files`: texts by path, for `flannel` also flanneld's file.
-/// - `sysctl`: values by `host` or `pod`, and key.
-/// - `default`: links of the default routes.
-/// - `device`: the host's link for any requested device.
-/// - `driver`: the device's userspace driver.
+/// - `host`, `pod`: links by name. Their indexes are 2, 3 and so on; `peer` is the peer's index.
+/// - `files`: contents of files by path, such as flanneld's file.
+/// - `sysctl`: the objects `host` and `pod`, each with values by key.
+/// - `default`: link of the default route, for `host` and `pod`.
+/// - `device`: name of the host link that any requested device has.
+/// - `driver`: userspace driver of the device, if it has no link.
 /// - `routes`: routes of the container, each with its link as `dev`.
 pub(crate) struct Case(Value);
 
@@ -38,8 +39,8 @@ impl Case {
         Self(serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display())))
     }
 
-    /// Returns the plan, the plans of DEL with and without a record, and the result; or the error
-    /// of a refused case.
+    /// Returns the text of the golden file: the plan of ADD, the plans of DEL with and without a
+    /// record, and the result. For a case that is refused, returns the error.
     pub(crate) fn text(&self) -> String {
         let conf = NetConf::parse(self.0["conf"].to_string().as_bytes()).unwrap();
         if conf.plugin == flannel::FLANNEL {
@@ -48,8 +49,8 @@ impl Case {
         self.text_of(&conf)
     }
 
-    /// Returns the generated configuration, and its plans: for the plugin it names, and inside
-    /// flannel's configuration.
+    /// Returns the configuration that `flannel` generates, and the golden text of two plugins: the
+    /// one that the generated configuration names, and `flannel` itself.
     fn flannel(&self, conf: &NetConf) -> Result<String, braid_core::cni::Error> {
         let file = flannel::subnet_file(conf)?;
         let made = flannel::delegate(
@@ -114,7 +115,8 @@ impl Case {
         ))
     }
 
-    /// Returns the device that a configuration requests.
+    /// Returns the device that `need` requests, with the fact that the case has about it. `None`
+    /// for other needs.
     fn device(&self, need: Need) -> Option<(Device, DeviceFact)> {
         let Need::Device(device) = need else {
             return None;

@@ -1,8 +1,8 @@
-//! Plans as text: the plan of each configuration on a host described by hand. Neither root nor a
-//! kernel is needed.
+//! Golden files of plans: for each configuration, the plan on a host that the case describes.
+//! The tests need neither root nor a particular kernel.
 //!
-//! A case is `<type>/<name>.json`; its golden file is `<type>/<name>.txt`. `BRAID_BLESS=1` rewrites
-//! the golden files.
+//! A case is `<type>/<name>.json`, and its golden file is `<type>/<name>.txt`. `BRAID_BLESS=1`
+//! rewrites the golden files.
 
 #![expect(
     clippy::expect_used,
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// Returns all files of all types with this extension, sorted.
+/// Returns the files with this extension in the folders of all types, sorted.
 fn files(extension: &str) -> Vec<PathBuf> {
     let entries = |path: &Path| {
         fs::read_dir(path)

@@ -1,4 +1,4 @@
-//! `host-local` and `static` below a bridge: addresses of containers, and lease files on disk.
+//! `host-local` and `static` as IPAM of a bridge: addresses of containers, and lease files on disk.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};

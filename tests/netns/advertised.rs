@@ -1,9 +1,11 @@
-//! A node with an advertised IPv6 default route keeps it when it begins to forward IPv6.
+//! A node that has an advertised IPv6 default route keeps this route when it begins to forward
+//! IPv6.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
 
-/// Advertises a router for half an hour to all nodes of a link (RFC 4861, section 4.2).
+/// Python script that advertises a router to all nodes on a link, with a lifetime of half an hour
+/// (RFC 4861, section 4.2).
 const ADVERTISE: &str = r#"
 import socket, struct, sys
 link = sys.argv[1]
@@ -13,7 +15,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, link.encode())
 s.sendto(struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0), ("ff02::1", 0, 0, socket.if_nametoindex(link)))
 "#;
 
-/// Returns the node's links with an advertised default route.
+/// Returns the node's links through which it has an advertised default route.
 fn default_links(host: &Ns) -> Vec<String> {
     let routes = host.list("ip -6 -j route show default proto ra");
     routes
@@ -23,8 +25,8 @@ fn default_links(host: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// Sends advertisements from the other end of `link` until the node has accepted one. Returns false
-/// if it does not.
+/// Sends router advertisements from the other end of `link` until the node has accepted one.
+/// Returns false if the node does not accept any.
 fn advertise(host: &Ns, router: &Ns, link: &str) -> bool {
     std::fs::write("/run/advertise.py", ADVERTISE).unwrap();
     // An address of either end may still be tentative, and then nothing is sent or accepted.
@@ -95,7 +97,7 @@ fn an_advertised_default_route_survives_the_first_ipv6_container() {
             "{plugin}: a container must not be a router of the node"
         );
 
-        // An administrator's change is respected while the node forwards.
+        // braid keeps a value that the administrator sets while the node forwards.
         host.set_sysctl("net/ipv6/conf/wan/accept_ra", "1");
         host.call(plugin, &pods[2], conf_of(plugin, &["10.2.0.0/24", both[1]]))
             .add()

@@ -542,7 +542,7 @@ fn runtime_config_then_args_then_cni_args_set_the_hardware_address() {
     let cni = json!({"cni": {"mac": "c2:11:22:33:44:66"}});
     call(0).add().result();
     call(1).with("args", cni.clone()).add().result();
-    // Keys match in any case, like in Go.
+    // Keys match in any case, as in Go.
     let runtime = json!({"mac": "C2-11-22-33-44-77"});
     let result = call(2)
         .with("args", cni)

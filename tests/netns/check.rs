@@ -1,10 +1,11 @@
-//! CHECK succeeds after ADD and reports each kind of damage.
+//! CHECK: it succeeds after ADD, and reports each kind of damage.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::rc::Rc;
 
-/// Creates a bridge attachment with everything that can be damaged.
+/// Attaches a container to a bridge, with everything that [`DAMAGES`] damages. Returns the
+/// container, the call and the result.
 fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     let pod = host.pod("a");
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]],
@@ -22,14 +23,15 @@ fn attached(host: &Sandbox) -> (Rc<Ns>, Call, Value) {
     (pod, call, result)
 }
 
-/// Namespace in which a damage is done.
+/// Namespace in which a command does its damage.
 #[derive(Clone, Copy)]
 enum At {
     Host,
     Pod,
 }
 
-/// Each damage with a word of its error message. `PORT` is the host end.
+/// Damages to an attachment: the namespace, the command, and a word of the resulting error. `PORT`
+/// stands for the host end of the veth.
 const DAMAGES: &[(At, &str, &str)] = &[
     (At::Pod, "ip addr del 10.1.0.2/24 dev eth0", "10.1.0.2/24"),
     (At::Pod, "ip addr del fd00:1::2/64 dev eth0", "fd00:1::2/64"),
@@ -232,7 +234,8 @@ fn an_ipam_called_directly_needs_no_namespace() {
         ),
         ("static", json!({"type": "static", "addresses": addresses})),
     ] {
-        // No network namespace at all, and the host's, in which no plugin may work.
+        // The first path has no network namespace. The second is the host's, in which no plugin may
+        // work.
         for (at, netns) in ["/run/netns/nowhere", "/proc/self/ns/net"]
             .into_iter()
             .enumerate()
@@ -249,7 +252,7 @@ fn an_ipam_called_directly_needs_no_namespace() {
     }
 }
 
-/// Returns a call of `plugin`, and creates the link that it needs.
+/// Returns a call of `plugin`, after creating the link that the plugin needs.
 fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
     let conf = match plugin {
         "bridge" => conf::bridge(),
@@ -278,8 +281,8 @@ fn recordless(host: &Sandbox, pod: &Ns, plugin: &str) -> Call {
     }
 }
 
-/// Each damage that CHECK finds from configuration and result alone, also for attachments of the
-/// reference plugins.
+/// Damages that CHECK finds without a record, from configuration and result alone. It finds them
+/// for attachments of the reference plugins too.
 const RECORDLESS_DAMAGES: &[(&str, At, &str, &str)] = &[
     ("bridge", At::Pod, "ip link set eth0 down", "eth0"),
     ("bridge", At::Pod, "ip link del eth0", "eth0"),

@@ -1,4 +1,4 @@
-//! Plugins that start braid again: links of another version, copies, and foreign plugins that call
+//! Plugins that start braid again: links to braid, copies of braid, and foreign plugins that call
 //! braid for the same attachment.
 
 use crate::conf;
@@ -7,22 +7,24 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-/// A foreign plugin that logs each call and lets braid answer it with the same configuration.
+/// Script of a foreign plugin that logs each call and then starts braid with the same
+/// configuration.
 const BACK: &str = "#!/bin/sh\necho $CNI_COMMAND >>/run/order\nexec /run/cni-bin/braid\n";
-/// A foreign plugin that leaves `prevResult` unchanged.
+/// Script of a foreign plugin that does nothing and prints no result, so `prevResult` stays as it
+/// is.
 const GOOD: &str = "#!/bin/sh\ncat >/dev/null\n";
 
-/// Returns a list of a bridge and a plugin that braid does not have.
+/// Returns a list of a bridge and the plugin `other`, which braid does not implement.
 fn list() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "other"}]})
 }
 
-/// Returns the configuration of a single plugin that braid does not have.
+/// Returns the configuration of the plugin `other`, which braid does not implement.
 fn single() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "other"})
 }
 
-/// Returns a call that is killed after a minute, in case it starts itself endlessly.
+/// Returns a call that is killed after a minute, in case braid starts itself endlessly.
 fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call("braid", pod, conf.clone())
         .run("VERSION")
@@ -30,7 +32,8 @@ fn call(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) -> Call {
     host.call(plugin, pod, conf).under("timeout 60")
 }
 
-/// Runs every verb that must fail for an attachment that was never created.
+/// Runs ADD, CHECK, STATUS and GC, and returns the answers. DEL is left out, because it succeeds
+/// for an attachment that was never created.
 fn refusals(call: &Call) -> Vec<Answer> {
     vec![
         call.add(),
@@ -64,7 +67,7 @@ fn a_copy_of_braid_is_recognized_and_not_started() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let call = call(&host, "braid", &pod, list());
-    // The copy is not executable, so starting it would fail with EACCES.
+    // The copy is not executable, so an attempt to start it would fail with EACCES.
     fs::write("/run/cni-bin/other", fs::read(binary::braid()).unwrap()).unwrap();
     for answer in refusals(&call) {
         answer.refused(999, &["\"other\"", "/run/cni-bin/other", "braid itself"]);

@@ -1,12 +1,12 @@
-//! Commands for people: plan, try, status, top, detach, gc, doctor and install.
+//! braid's commands for administrators: plan, try, status, top, detach, gc, doctor and install.
 
 use crate::conf;
 use braid_tests::{Feature, Ns, Sandbox, State, Value, binary, json};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Runs braid with these arguments. `CONF` stands for a file with `conf`. Returns the exit code and
-/// both outputs.
+/// Runs braid with the arguments `words`, in which `CONF` stands for a file with `conf`. Returns
+/// the exit code, standard output and standard error.
 fn braid(words: &str, conf: &Value) -> (i32, String, String) {
     fs::write("/run/conf", conf.to_string()).unwrap();
     let words = words
@@ -25,7 +25,8 @@ fn braid(words: &str, conf: &Value) -> (i32, String, String) {
     )
 }
 
-/// Returns the output of a command without a configuration, which must succeed.
+/// Returns the standard output of braid with the arguments `words`. Fails if braid fails or writes
+/// to standard error.
 #[track_caller]
 fn said(words: &str) -> String {
     let (code, stdout, stderr) = braid(words, &Value::Null);
@@ -37,14 +38,14 @@ fn said_json(words: &str) -> Value {
     serde_json::from_str(&said(words)).unwrap()
 }
 
-/// Returns a bridge configuration with an address and a route through a gateway.
+/// Returns a bridge configuration whose containers get an address and a default route.
 fn routed() -> Value {
     let mut conf = conf::bridge();
     conf["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     conf
 }
 
-/// Runs the commands of a plan with `sh`, in the namespaces that they name.
+/// Runs each command of a plan with `sh`, in the namespace that the command names.
 fn carry_out(plan: &str, host: &Ns, pod: &Ns) {
     let path = pod.path().display().to_string();
     for line in plan.lines().filter(|line| !line.starts_with('#')) {
@@ -92,7 +93,8 @@ fn a_plan_changes_nothing_and_its_commands_equal_add() {
     }
 }
 
-/// Returns the network state of a host and a container, and the link attributes that it leaves out.
+/// Returns the network state of a host and a container, and link attributes that are not part of
+/// [`State`].
 fn look(host: &Sandbox, pod: &Ns) -> (State, Vec<String>) {
     let mut details = vec![pod.sysctl("net/ipv4/conf/eth0/arp_notify")];
     for name in host.link_names().iter().filter(|name| *name != "lo") {
@@ -108,7 +110,8 @@ fn look(host: &Sandbox, pod: &Ns) -> (State, Vec<String>) {
     (host.state().of_network(), details)
 }
 
-/// Returns the state of a host after the commands of a plan, and the plan.
+/// Prints a plan, and runs its commands on a new host. Returns the resulting state of the host, and
+/// the plan.
 fn planned(conf: &Value) -> ((State, Vec<String>), String) {
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -307,7 +310,8 @@ fn top_shows_the_traffic_of_a_shaped_interface() {
     assert_eq!(rows.len(), 2, "{shown}");
     for row in rows {
         assert_eq!((row[0], row[1], row[4]), ("a", "eth0", "100M"), "{shown}");
-        // One ping each tenth of a second, and two at the same time at the end of each run.
+        // There is a ping each tenth of a second. At the end of each run there are two at the same
+        // time.
         let packets: u32 = row[6].parse().unwrap();
         assert!((1..=30).contains(&packets), "{shown}");
     }

@@ -1,8 +1,9 @@
-//! Configurations that many tests start from.
+//! Configurations with which many tests start.
 
 use braid_tests::{Value, json};
 
-/// Returns a bridge that is the gateway of its containers; 10.1.0.0/24.
+/// Returns the configuration of a bridge that is the gateway of its containers, with the subnet
+/// 10.1.0.0/24.
 pub(crate) fn bridge() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true,
@@ -10,12 +11,13 @@ pub(crate) fn bridge() -> Value {
     })
 }
 
-/// Returns a bridge without addresses.
+/// Returns the configuration of a bridge without IPAM.
 pub(crate) fn bridge_l2() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0"})
 }
 
-/// Returns a veth that the host routes to; 10.2.0.0/24.
+/// Returns the configuration of a `ptp`, a veth that the host routes to, with the subnet
+/// 10.2.0.0/24.
 pub(crate) fn ptp() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "ptp",
@@ -23,7 +25,7 @@ pub(crate) fn ptp() -> Value {
     })
 }
 
-/// Returns a netkit that the host routes to; 10.2.0.0/24.
+/// Returns the configuration of a netkit that the host routes to, with the subnet 10.2.0.0/24.
 pub(crate) fn netkit() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "netkit",
@@ -31,7 +33,7 @@ pub(crate) fn netkit() -> Value {
     })
 }
 
-/// Returns a macvlan of the host's `lan`; 10.3.0.0/24.
+/// Returns the configuration of a macvlan on the host's link `lan`, with the subnet 10.3.0.0/24.
 pub(crate) fn macvlan() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "lan",
@@ -39,7 +41,8 @@ pub(crate) fn macvlan() -> Value {
     })
 }
 
-/// Returns VLAN 5 of the host's `lan`; 10.5.0.0/24.
+/// Returns the configuration of a link for VLAN 5 on the host's link `lan`, with the subnet
+/// 10.5.0.0/24.
 pub(crate) fn vlan() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "vlan", "master": "lan", "vlanId": 5,
@@ -47,7 +50,8 @@ pub(crate) fn vlan() -> Value {
     })
 }
 
-/// Returns a vxlan above the host's `lan` to one peer there; 10.9.0.0/24.
+/// Returns the configuration of a vxlan that sends through the host's link `lan` to the remote
+/// 10.3.0.254, with the subnet 10.9.0.0/24.
 pub(crate) fn vxlan() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "vxlan", "id": 5, "dev": "lan", "remote": "10.3.0.254",
@@ -55,7 +59,7 @@ pub(crate) fn vxlan() -> Value {
     })
 }
 
-/// Returns a dummy interface; 10.6.0.0/24.
+/// Returns the configuration of a dummy link, with the subnet 10.6.0.0/24.
 pub(crate) fn dummy() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "dummy",
@@ -63,7 +67,8 @@ pub(crate) fn dummy() -> Value {
     })
 }
 
-/// Returns a tap, an interface with a program at its other end; 10.4.0.0/24.
+/// Returns the configuration of a tap, a link whose other end is a program, with the subnet
+/// 10.4.0.0/24.
 pub(crate) fn tap() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "tap",
@@ -71,7 +76,8 @@ pub(crate) fn tap() -> Value {
     })
 }
 
-/// Returns the host's `dev0` as a host-device; 10.8.0.0/24.
+/// Returns the configuration of a `host-device` that moves the host's link `dev0`, with the subnet
+/// 10.8.0.0/24.
 pub(crate) fn host_device() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "host-device", "device": "dev0",
@@ -79,7 +85,8 @@ pub(crate) fn host_device() -> Value {
     })
 }
 
-/// Returns sysctls and attributes for the existing interface of `prevResult`.
+/// Returns the configuration of a `tuning` without settings. Its `prevResult` names `eth0` of the
+/// container `a`.
 pub(crate) fn tuning() -> Value {
     json!({
         "cniVersion": "1.1.0", "name": "net", "type": "tuning",
@@ -87,7 +94,7 @@ pub(crate) fn tuning() -> Value {
     })
 }
 
-/// Returns an IPAM with one IPv4 and one IPv6 range.
+/// Returns a `host-local` IPAM with an IPv4 range and an IPv6 range.
 pub(crate) fn dual_stack() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]})
 }

@@ -1,4 +1,4 @@
-//! DEL succeeds whatever is already gone, and leaves nothing.
+//! DEL: it succeeds even if parts of the attachment are already gone, and leaves nothing.
 
 use crate::conf;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
-/// Returns a call for every type that creates something.
+/// Returns a call for each plugin type that creates something.
 fn attachments(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip link add dev0 link lan type macvlan mode bridge");
@@ -186,7 +186,7 @@ fn del_with_a_changed_configuration_deletes_the_recorded_attachment() {
     host.assert_nothing_left();
 }
 
-/// Returns a `host-local` with its leases in `folder`.
+/// Returns a `host-local` IPAM that stores its leases in `folder`.
 fn kept_in(folder: &str) -> Value {
     json!({"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": folder})
 }
@@ -271,7 +271,7 @@ fn a_repeated_add_releases_the_first_address_to_its_ipam() {
     let again = call.with("ipam", kept_in("/run/leases/b"));
     again.add().result();
     assert!(!Path::new("/run/leases/a/net/10.1.0.2").exists());
-    // The earlier ADD was in another namespace, which is gone.
+    // The next ADD is in another namespace, after the end of the first one.
     host.end(&pod);
     let other = host.pod("b");
     again
@@ -310,10 +310,10 @@ fn del_of_one_interface_keeps_the_others() {
     assert_eq!(pod.link_names(), ["net1"]);
 }
 
-/// Folder in which calls note the host links that they are about to delete.
+/// Folder in which each call records the host links that it is about to delete.
 const NOTES: &str = "/run/braid/leaving";
 
-/// Notes a link like a call in the network namespace with this cookie.
+/// Records a link in [`NOTES`], like a call in the network namespace with the cookie `netns`.
 fn note(netns: u64, link: &str, index: u64) {
     fs::create_dir_all(NOTES).unwrap();
     fs::write(format!("{NOTES}/{netns}:{index}:{link}"), "").unwrap();
@@ -334,7 +334,7 @@ fn index_of(host: &Sandbox, link: &str) -> u64 {
     host.the_link(link)["ifindex"].as_u64().unwrap()
 }
 
-/// Attaches a container to a bridge.
+/// Attaches the container `a` to a bridge, and returns the call.
 fn bridged(host: &Sandbox) -> Call {
     let call = host.call("bridge", &host.pod("a"), conf::bridge());
     call.add().result();

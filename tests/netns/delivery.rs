@@ -1,4 +1,5 @@
-//! Results that cannot be written. The runtime does not get them, so the attachment is rolled back.
+//! Results that cannot be written. The runtime does not get such a result, so braid rolls the
+//! attachment back.
 
 use crate::conf;
 use braid_tests::{Sandbox, json};
@@ -7,11 +8,12 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-/// Script lines that make standard output unwritable, and the resulting errno.
+/// Shell lines that start braid with an unwritable standard output, each with the errno of writing
+/// to it.
 const OUTPUTS: &[(&str, &str)] = &[
     ("exec \"$@\" >&-", "EBADF"),
     ("exec \"$@\" >/dev/full", "ENOSPC"),
-    // A pipe without a reader.
+    // This is a pipe without a reader.
     (
         "rm -f /run/pipe; mkfifo /run/pipe; exec 3<>/run/pipe; exec \"$@\" >/run/pipe 3>&-",
         "EPIPE",

@@ -117,7 +117,7 @@ fn del_needs_no_link_or_namespace_and_gc_deletes_unlisted_attachments() {
     }
 }
 
-/// No traffic passes a dummy, so limits have no effect. They are created nevertheless.
+/// No traffic passes a dummy, so limits have no effect. braid creates them nevertheless.
 #[test]
 fn limits_are_created_and_deleted_with_a_dummy() {
     needs!(Dummy);
@@ -146,8 +146,8 @@ fn a_host_port_reaches_a_dummy_address_through_another_interface() {
     assert_host_port_works_through_another_interface(&conf::dummy());
 }
 
-/// Asserts that a host port is forwarded to an address of `main`, which the host cannot reach
-/// directly, through another interface of the container.
+/// Asserts that a host port is forwarded to the container's address on the link `main`. The host
+/// cannot reach this link directly, but through another interface of the container.
 pub(crate) fn assert_host_port_works_through_another_interface(main: &Value) {
     let host = Sandbox::new();
     let client = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");

@@ -1,12 +1,12 @@
-//! Text of errors: short, with the cause, and without repetition.
+//! Texts of errors: short, with the cause, and without repetition.
 
 use crate::conf;
 use braid_tests::{Answer, Sandbox, Value, json};
 
-/// Longest readable error in bytes.
+/// Largest size of an answer with an error, in bytes, so that a person can read it.
 const MOST: usize = 5000;
 
-/// Asserts that the answer is a short error with all of these words.
+/// Asserts that the answer is an error of limited size whose text contains each of `words`.
 #[track_caller]
 fn assert_short(answer: &Answer, words: &[&str]) {
     let error = answer.error();
@@ -25,7 +25,8 @@ fn assert_short(answer: &Answer, words: &[&str]) {
 #[test]
 fn a_step_of_many_commands_is_shortened_but_its_cause_is_complete() {
     let host = Sandbox::new();
-    // A set has the name of the map. The chain `whole` marks the table as complete.
+    // This set has the name of braid's map, so ADD fails. The chain `whole` marks braid's table as
+    // complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");
@@ -127,8 +128,8 @@ fn a_plugin_that_fails_at_add_and_rollback_is_quoted_once() {
 fn a_call_without_free_descriptors_returns_one_error_with_its_cause() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    // Credentials that braid refuses. No request is sent, and the call fails with them as soon as
-    // it has enough descriptors.
+    // braid refuses these credentials without sending a request. The call fails with this error as
+    // soon as it has enough file descriptors.
     let user =
         json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",

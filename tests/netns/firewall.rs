@@ -1,11 +1,12 @@
-//! `firewall`: traffic that the host forwards although other rules drop it, and traffic that it
-//! does not forward.
+//! `firewall`: traffic of containers that the host forwards although other rules drop it, and
+//! traffic that it does not forward.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::rc::Rc;
 
-/// Returns a dual-stack network on `br<of>`, with host ports and `firewall`.
+/// Returns the configuration of a dual-stack network on the bridge `br<of>`, with `portmap` and
+/// `firewall`.
 fn network(of: u8, firewall: &Value) -> Value {
     let mut bridge = conf::bridge();
     bridge["bridge"] = json!(format!("br{of}"));
@@ -24,7 +25,7 @@ fn with_policy(policy: &str) -> Value {
     json!({"type": "firewall", "ingressPolicy": policy})
 }
 
-/// Creates a machine outside with a route to the containers of `br1`.
+/// Creates a machine outside the host that has a route to the containers of `br1`.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     outside.run("ip route add 10.1.0.0/24 via 192.0.2.1");
@@ -41,7 +42,7 @@ fn detach(attached: (Call, Value)) {
     attached.0.prev(&attached.1).del().ok();
 }
 
-/// Rules of others that drop forwarded packets.
+/// Commands that create foreign rules, which drop forwarded packets.
 const DROPPERS: [&str; 7] = [
     "iptables -P FORWARD DROP",
     "nft table inet own { chain forward { type filter hook forward priority 0; policy drop; }; }",
@@ -206,7 +207,7 @@ fn del_and_gc_delete_rules_without_a_record() {
     }
 }
 
-/// Attaches two containers on `br1` and one on `br2`, all with the policy.
+/// Attaches two containers on `br1` and one on `br2`, all with the ingress policy `policy`.
 fn three(host: &Sandbox, policy: &str) -> (Vec<Rc<Ns>>, Vec<(Call, Value)>) {
     let pods: Vec<_> = ["a", "b", "c"]
         .into_iter()
@@ -278,7 +279,7 @@ fn a_policy_applies_with_bridge_nf_call_iptables() {
 fn an_invalid_policy_or_chain_is_refused_before_any_change() {
     let host = Sandbox::new();
     let pod = host.pod("a");
-    // Records that nothing is missing in nf_tables.
+    // STATUS records in braid's state that nothing is missing in nf_tables.
     host.call("braid", &pod, network(1, &firewall()))
         .status()
         .ok();

@@ -1,4 +1,4 @@
-//! `flannel`: flanneld's file becomes the configuration of another plugin.
+//! `flannel`: it generates the configuration of another plugin from flanneld's file.
 
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
@@ -8,7 +8,7 @@ const ENV: &str = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLA
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 const DATA_FILE: &str = "/var/lib/cni/flannel/a";
 
-/// Writes flanneld's file.
+/// Writes flanneld's file with the content `text`.
 pub(crate) fn flanneld(text: &str) {
     fs::create_dir_all("/run/flannel").unwrap();
     fs::write(SUBNET_FILE, text).unwrap();
@@ -28,7 +28,8 @@ fn made() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.17.0/24"}]], "routes": [{"dst": "10.1.0.0/16"}]}})
 }
 
-/// Returns the configuration in the state file of the reference `flannel` plugin.
+/// Returns the configuration in the state file that the reference `flannel` plugin reads; `None` if
+/// the file does not exist.
 fn noted() -> Option<Value> {
     Some(serde_json::from_slice(&fs::read(DATA_FILE).ok()?).unwrap())
 }
@@ -85,7 +86,7 @@ fn plugins_after_flannel_run_in_the_same_call() {
     let result = call.add().result();
     assert_eq!(pod.the_link("eth0")["mtu"], 1400);
     assert_eq!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
-    // flannel does not masquerade, so the bridge does.
+    // flanneld does not masquerade here, so the bridge must.
     assert!(
         host.run("nft list map inet braid masquerade4")
             .contains("10.1.17.2")
@@ -130,7 +131,7 @@ fn del_without_a_record_uses_the_state_file_or_else_names() {
         if !has_file {
             fs::remove_file(DATA_FILE).unwrap();
         }
-        // Only the name of the configuration is unchanged.
+        // The second call has only the network's name in common with the first.
         let call = if has_file {
             call.with("delegate", json!({}))
         } else {
@@ -189,7 +190,7 @@ fn a_failed_add_leaves_no_file() {
         .refused(7, &["vrfname"]);
     assert_eq!(noted(), None);
     host.assert_nothing_left();
-    // A folder cannot be created below a file either.
+    // A folder below a file cannot be created either.
     call.with("dataDir", format!("{SUBNET_FILE}/x"))
         .add()
         .refused(999, &["create folder"]);

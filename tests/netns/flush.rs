@@ -1,4 +1,4 @@
-//! Repair of attachments by the next call, after nf_tables was flushed.
+//! Repair of braid's nf_tables rules by the next call, after nf_tables was flushed.
 
 use crate::conf;
 use braid_tests::{Call, Sandbox, Service, Transport, Value, json, state};
@@ -13,7 +13,7 @@ fn network() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge, portmap, firewall]})
 }
 
-/// Returns the ruleset as sorted lines, so that its order does not matter.
+/// Returns the lines of the nf_tables ruleset, sorted, so that their order does not matter.
 fn rules(host: &Sandbox) -> Vec<String> {
     let listed = host.run("nft list ruleset");
     let mut lines: Vec<String> = listed.lines().map(|line| line.trim().to_owned()).collect();
@@ -39,7 +39,7 @@ fn the_next_call_restores_flushed_rules() {
                 .call("braid", &a, network())
                 .with("runtimeConfig", json!({"portMappings": mapping}));
             let result = call.add().result();
-            // STATUS records that nothing is missing.
+            // STATUS records in braid's state that nothing is missing in nf_tables.
             call.status().ok();
             let before = rules(&host);
             host.run(flush);
@@ -76,7 +76,7 @@ fn an_incomplete_repair_is_completed_by_the_next_call() {
     let result = call.add().result();
     call.status().ok();
     let before = rules(&host);
-    // A call leaves the table like this if it is killed, or if it finds the table deleted halfway.
+    // A call leaves the table in this state if it is killed, or if it finds the table half deleted.
     host.run("nft flush chain inet braid whole");
     host.run("nft delete element inet braid masquerade4 { 10.1.0.2 }");
     host.run("nft delete element inet braid firewall4 { 10.1.0.2 }");
@@ -117,7 +117,7 @@ fn rules_of_a_terminated_container_are_not_restored() {
     let second = host.call("braid", &living, one);
     let result = second.add().result();
     host.run("nft flush ruleset");
-    // Also if STATUS has a warning.
+    // The rules are restored even if STATUS has a warning.
     let answer = second.status();
     answer.ok();
     assert!(

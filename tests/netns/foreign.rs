@@ -1,4 +1,5 @@
-//! Resources of foreign plugins and IPAMs, released after a reboot and without braid's record.
+//! Foreign plugins and foreign IPAMs, whose resources braid releases after a reboot and without its
+//! record.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json, state};
@@ -7,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A foreign plugin and IPAM. It keeps a file on disk for each attachment, and logs each call.
+/// Script that is a foreign plugin and a foreign IPAM. It keeps a file on disk for each attachment,
+/// and logs each call.
 const THEIRS: &str = r#"#!/bin/sh
 conf=$(cat)
 of=$CNI_CONTAINERID.$CNI_IFNAME
@@ -35,8 +37,8 @@ fn node() -> Sandbox {
     host
 }
 
-/// Returns a call with a native network, one with a foreign IPAM, one of a foreign plugin, and
-/// another native one.
+/// Returns a call for four networks: one of braid's plugins, one with a foreign IPAM, one of a
+/// foreign plugin, and another one of braid's plugins.
 fn call(host: &Sandbox, pod: &Ns) -> Call {
     let native = |number: u8| {
         json!({"type": "bridge", "bridge": format!("br{number}"),
@@ -57,7 +59,7 @@ fn call(host: &Sandbox, pod: &Ns) -> Call {
     host.call("braid", pod, conf).args("IgnoreUnknown=1;X=a")
 }
 
-/// Returns the attachments that the foreign program keeps.
+/// Returns the attachments for which the foreign program keeps a file, sorted.
 fn held() -> Vec<String> {
     let files = fs::read_dir("/var/lib/theirs")
         .into_iter()
@@ -78,7 +80,7 @@ fn calls() -> Vec<String> {
     calls.lines().map(str::to_owned).collect()
 }
 
-/// Returns the record files below `/var/lib`.
+/// Returns the paths of braid's records about foreign plugins, which are on disk.
 fn records() -> Vec<String> {
     state::tree(Path::new(RECORDS))
         .into_keys()
@@ -86,10 +88,11 @@ fn records() -> Vec<String> {
         .collect()
 }
 
-/// Ends all containers like a reboot. Files on disk stay.
+/// Ends all containers and deletes everything that a reboot would delete. Files on disk stay.
 fn reboot(host: &Sandbox, pods: &[&Ns]) {
     for pod in pods {
-        // The kernel needs time to delete the links of a namespace.
+        // Deleted explicitly, because the kernel takes a while to delete the links of an ended
+        // namespace.
         for link in pod.link_names() {
             pod.run(&format!("ip link del {link}"));
         }
@@ -259,7 +262,7 @@ fn a_failed_release_is_retried_after_a_reboot() {
         [""; 0],
         "the native ones do not wait for it"
     );
-    // Only the foreign attachments are left.
+    // Only the attachments of foreign plugins are left.
     host.run("ip link del br1");
     fs::remove_dir_all("/run/braid").unwrap();
     fs::write("/run/boot_id", "5e5f6a52-0000-4000-8000-000000000001\n").unwrap();

@@ -1,4 +1,4 @@
-//! GC and STATUS, which the reference plugins do not have.
+//! The verbs GC and STATUS, which the reference plugins do not implement.
 
 use crate::conf;
 use braid_tests::feature::pretend;
@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::rc::Rc;
 
-/// Attaches three masqueraded containers to a bridge.
+/// Attaches three containers to a bridge with masquerading.
 fn three(host: &Sandbox) -> Vec<(Rc<Ns>, Call)> {
     let attach = |name: &str| {
         let pod = host.pod(name);
@@ -33,7 +33,8 @@ fn leases() -> Vec<String> {
     leases
 }
 
-/// Asserts that GC keeps a listed interface in the container and deletes an unlisted one.
+/// Asserts that GC keeps the interface of a listed attachment and deletes the interface of an
+/// unlisted one.
 #[track_caller]
 pub(crate) fn assert_gc_deletes_an_unlisted(plugin: &str, conf: Value, host: &Sandbox) {
     let pod = host.pod("a");
@@ -173,7 +174,7 @@ fn gc_finds_attachments_without_a_record() {
 #[test]
 fn gc_finds_attachments_without_a_record_by_a_shortened_owner() {
     let host = Sandbox::new();
-    // A comment in nf_tables has room for 128 bytes, a link's alias for 255.
+    // A comment in nf_tables has room for 128 bytes, and the alias of a link for 255.
     for len in [150, 240] {
         let name = "n".repeat(len);
         let pods = ["a", "b"].map(|id| {
@@ -219,7 +220,7 @@ fn gc_keeps_links_of_other_networks_and_programs() {
 fn gc_continues_after_an_error_and_reports_it() {
     let host = Sandbox::new();
     let pods = three(&host);
-    // A record with a plugin that cannot be found.
+    // This attachment has a record with a plugin that cannot be found.
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [conf::bridge(), {"type": "gone"}]});
     host.script("gone", "#!/bin/sh\ncat >/dev/null; echo '{}'\n");
     let broken = host.pod("broken");
@@ -267,7 +268,8 @@ fn status_of_a_full_range_succeeds_with_a_warning() {
     let call = host.call("bridge", &pod, conf::bridge()).with("ipam", ipam);
     call.add().result();
     let said = "network \"net\": no IP addresses available in range set: 10.1.0.1-10.1.0.2\n";
-    // The runtime would evict the containers that use the addresses.
+    // STATUS only warns: after an error the runtime would evict the containers that use the
+    // addresses.
     let status = call.status();
     status.ok();
     assert_eq!(status.stderr, said);
@@ -339,7 +341,7 @@ fn status_of_a_missing_kernel_feature_is_50_and_names_it() {
             .status()
             .refused(50, &[&plugin, feature, "not here"]);
     }
-    // The kernel's real features.
+    // From here on, braid detects the kernel's real features.
     fs::remove_file("/run/braid/kernel").unwrap();
     let answer = host.call("ipvlan", &pod, ipvlan()).status();
     match Feature::Ipvlan.missing() {
@@ -373,7 +375,7 @@ fn status_of_an_unwritable_store_is_50_and_names_it() {
         let refusal = call.add().error();
         assert!(refusal.msg.contains(folder), "{refusal:?}");
         assert_eq!(pod.link_names(), Vec::<String>::new());
-        // A folder occupies no block.
+        // A new folder needs no block, so a failed call may leave folders on a full tmpfs.
         if used == 0 {
             before.assert_same(&host.state());
         }

@@ -1,10 +1,12 @@
-//! Malformed and hostile input: refused with a code and an error that names it, without any change.
+//! Malformed and hostile input. braid refuses it with an error code and an error that names it, and
+//! changes nothing.
 
 use crate::conf;
 use braid_tests::{Sandbox, State, Value, json};
 use std::path::Path;
 
-/// Asserts at its end that a call has changed nothing, including folders and files of an IPAM.
+/// A guard that fails on drop if anything has changed since its creation, including folders and
+/// files of an IPAM.
 struct Watched<'a> {
     host: &'a Sandbox,
     before: State,
@@ -93,7 +95,8 @@ fn input_that_is_too_deep_or_too_large_is_refused() {
     );
 }
 
-/// Keys of each plugin for values of a wrong type. Dots separate the parts of a path.
+/// Keys of each plugin to which the tests give values of a wrong type. Dots separate the parts of a
+/// key's path. The endings are those of [`wrong`].
 const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("bridge", &["bridge", "device", "ipMasqBackend"]),
     (
@@ -256,8 +259,8 @@ const WRONG_TYPES: &[(&str, &[&str])] = &[
     ("loopback", &["cniVersion", "name", "type", "prevResult{}"]),
 ];
 
-/// Returns values of a wrong type for a key: `!` boolean, `#` number, `[]` list, `{}` object,
-/// otherwise text.
+/// Returns values of types that are wrong for a key. The key's ending names the right type: `!`
+/// boolean, `#` number, `[]` list, `{}` object, otherwise text.
 fn wrong(key: &str) -> Vec<Value> {
     let (text, truth, number) = (json!("text"), json!(true), json!(5));
     let (list, object) = (json!([[]]), json!({"a": 1}));
@@ -362,7 +365,7 @@ fn names_that_are_invalid_or_too_long_are_refused() {
             .with("bridge", bad)
             .add()
             .refused(7, &["bridge", "interface name"]);
-        // An alternative name may be longer.
+        // A text that is too long for an interface name can still be an alternative name.
         let (code, word) = if bad.starts_with("sixteen") {
             (999, "no such link")
         } else {
@@ -500,7 +503,7 @@ fn an_invalid_prev_result_is_refused() {
 
 #[test]
 fn container_ids_of_any_length_work() {
-    // The longest value that fits into an environment variable with its name.
+    // The last length is the longest value that fits into an environment variable with its name.
     for len in [255, 5_000, 130_000] {
         let host = Sandbox::new();
         let (pod, other) = (host.pod("a"), host.pod("b"));
@@ -510,7 +513,7 @@ fn container_ids_of_any_length_work() {
             .with("ipMasq", true)
             .with("macspoofchk", true);
         let call = call.container(&id);
-        // Differs only at its end.
+        // The ID of this twin differs only at its end.
         let twin = call
             .clone()
             .netns(other.path())

@@ -1,4 +1,5 @@
-//! The plugin folder after `braid install`: each name is a separate script that starts braid.
+//! The plugin folder after `braid install`: each plugin name is a separate script that starts
+//! braid.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
@@ -7,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Plugin folder of these tests.
+/// Plugin folder into which these tests install braid.
 const BIN: &str = "/run/bin";
 
 fn braid(words: &[&str]) -> Output {
@@ -38,7 +39,8 @@ fn refused(words: &[&str], expected: &str) {
     );
 }
 
-/// Attaches and detaches a container with the file `plugin`, started as libcni does.
+/// Attaches and detaches a container with the plugin file `plugin`, which is started as libcni
+/// starts it.
 #[track_caller]
 fn attaches(host: &Sandbox, plugin: &str, pod: &Ns, conf: Value) {
     let call = Call::new("bridge", conf)
@@ -343,7 +345,8 @@ fn scripts_survive_an_upgrade_of_the_distribution() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     fs::create_dir(BIN).unwrap();
-    // k3s does this: each name is a link to a multi-call program in the folder of its version.
+    // This is an upgrade of k3s: each plugin name is a symbolic link to a multi-call program in the
+    // folder of the version.
     let upgrade = |version: &str| {
         let program = format!("/run/data/{version}/cni");
         fs::create_dir_all(format!("/run/data/{version}")).unwrap();
@@ -381,7 +384,8 @@ fn scripts_survive_an_upgrade_of_the_distribution() {
     assert_eq!(fs::read_dir(BIN).unwrap().count(), 0, "no dangling link");
 }
 
-/// Starts all installs in parallel. Returns their output after all have succeeded.
+/// Starts all installs in parallel, each with its arguments. Returns their outputs. Fails if one
+/// fails.
 #[track_caller]
 fn install_in_parallel(all: &[&[&str]]) -> Vec<String> {
     let start = |words: &&[&str]| {

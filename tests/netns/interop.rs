@@ -1,4 +1,5 @@
-//! Moving a node: braid detaches attachments of the reference plugins, and the other way round.
+//! Migration of a node: braid detaches attachments of the reference plugins, and the reference
+//! plugins detach attachments of braid.
 
 use crate::conf;
 use braid_tests::state::tree;
@@ -16,8 +17,8 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
         .with("ipMasq", true)
 }
 
-/// Runs the same calls with the plugins of braid or the reference. Returns the data directory after
-/// each.
+/// Runs a fixed series of calls with braid or with the reference plugins. Returns the content of
+/// host-local's data directory after each step.
 fn history(is_reference: bool) -> Vec<BTreeMap<String, String>> {
     let host = Sandbox::new();
     let of = |call: Call| if is_reference { call.reference() } else { call };
@@ -87,7 +88,7 @@ fn macspoofchk_rules_of_the_reference_are_deleted_for_one_container() {
     let before = checked("b");
     calls[0].clone().prev(&results[0]).del().ok();
     assert_eq!((checked("a"), checked("b")), (0, before));
-    // The namespace is deleted first. The reference itself would leave the rules.
+    // The namespace ends before DEL. The reference plugin itself would leave the rules then.
     host.end(&pods[1]);
     calls[1].clone().prev(&results[1]).del().ok();
     assert_eq!(checked("b"), 0);
@@ -145,8 +146,8 @@ fn gc_keeps_reference_leases_of_running_containers() {
     attach(&b)
         .add()
         .refused(999, &["no IP addresses available"]);
-    // Every runtime keeps this cache through libcni. It is the only trace of the reference's
-    // attachments.
+    // libcni keeps this cache for every runtime. It is the only trace that attachments of the
+    // reference plugins leave.
     let cached = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": "a", "ifName": "eth0", "netns": a.path()
     });

@@ -1,4 +1,4 @@
-//! `firewall` on a node with rules of iptables-legacy, which nf_tables does not list.
+//! `firewall` on a node with rules of iptables-legacy. nf_tables does not list these rules.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -11,7 +11,7 @@ fn list() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": [bridge, {"type": "firewall"}]})
 }
 
-/// Creates a machine outside with routes to the containers.
+/// Creates a machine outside the host that has routes to the containers.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip addr add fd00:9::1/64 dev world nodad");
@@ -25,7 +25,7 @@ fn reaches(pod: &Ns) -> [bool; 2] {
     [pod.can_ping("192.0.2.2"), pod.can_ping("fd00:9::2")]
 }
 
-/// Rules that drop forwarded packets, for each family.
+/// Arguments of iptables and ip6tables that create rules which drop forwarded packets.
 const DROPPERS: [&[&str]; 6] = [
     &["-P FORWARD DROP"],
     &["-A FORWARD -i lo -j ACCEPT", "-A FORWARD -j DROP"],
@@ -89,7 +89,7 @@ fn a_container_reaches_the_world_past_drop_rules_of_iptables_legacy() {
         first.del().ok();
         second.del().ok();
         host.assert_nothing_left();
-        // Packets of others are dropped as before.
+        // Packets that are not of a container are still dropped.
         a.run("ip link add eth0 type veth peer name veth-own");
         assert_eq!(reaches(&a), [false, false]);
     }
@@ -142,7 +142,7 @@ fn add_fails_if_legacy_rules_drop_and_cannot_be_changed() {
     drop_all(&host, DROPPERS[0]);
     let pod = host.pod("a");
     let call: Call = host.call("braid", &pod, list());
-    // Hides the program in this sandbox only. One program serves all tables.
+    // This hides iptables-legacy in this sandbox only. One program serves all tables.
     let program = std::fs::canonicalize("/usr/sbin/iptables-legacy").unwrap();
     let none: Option<&str> = None;
     nix::mount::mount(

@@ -1,4 +1,4 @@
-//! The library in a process that runs on: ten thousand calls leave nothing in the process.
+//! The library in a long-running process: after ten thousand calls, nothing is left in the process.
 
 use braid_core::cni::Version;
 use braid_core::cni::request::Environment;
@@ -11,23 +11,25 @@ use std::fs;
 use std::io::Write;
 use std::process::Command;
 
-/// Set in the process that makes the calls: memory and descriptors are counted for a whole process.
+/// Environment variable of the child process that makes the calls. They need a separate process,
+/// because memory and descriptors are counted for a whole process.
 const CHILD: &str = "BRAID_TEST_LIBRARY";
-/// Calls of a round, and rounds: ten thousand calls.
+/// Verbs that a round calls. There are 2000 rounds, so ten thousand calls.
 const VERBS: [&str; 5] = ["ADD", "CHECK", "STATUS", "DEL", "GC"];
 const ROUNDS: usize = 2000;
-/// Rounds before the first count, in which caches fill.
+/// Number of rounds before the first count of resources. Caches fill in these rounds.
 const WARM_UP: usize = 400;
-/// Rounds between two flushes of nf_tables, which the next call repairs.
+/// Number of rounds between two flushes of nf_tables. The next call repairs its rules.
 const FLUSH: usize = 100;
-/// Maximum growth of memory in KiB, for pages that the allocator touches late. A call that leaked ten
-/// bytes would exceed it.
+/// Largest allowed growth of memory in KiB, for pages that the allocator touches late. A leak of
+/// ten bytes per call would exceed it.
 const GROWTH_KIB: u64 = 64;
 
-/// Resources of this process.
+/// Resources that this process uses.
 #[derive(Debug)]
 struct Usage {
-    /// Anonymous memory: pages of files come and go as the page cache likes.
+    /// Size of anonymous memory in KiB. Pages of files do not count, because they depend on the
+    /// page cache.
     heap_kib: u64,
     threads: u64,
     descriptors: usize,
@@ -49,7 +51,7 @@ impl Usage {
     }
 }
 
-/// Runs a verb in this process; returns the answer.
+/// Runs a verb with the library in this process, and returns the answer.
 fn call(verb: &str, pod: &Ns, conf: &Value) -> String {
     let variable = |key: &str| {
         Some(match key {

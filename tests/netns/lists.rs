@@ -1,12 +1,12 @@
-//! Type `braid`: a whole list in one process, foreign programs within it, and foreign IPAMs.
+//! Plugin type `braid`: a whole list in one process, with foreign plugins and foreign IPAMs in it.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::path::Path;
 
-/// A foreign plugin that logs each call and passes the result on. A verb fails if `fail` in the
-/// configuration or a file ([`fail`]) names it.
+/// Script of a foreign plugin that logs each call and returns `prevResult` with another DNS server.
+/// A verb fails if the key `fail` of the configuration, or a file of [`fail`], names it.
 const SPY: &str = r#"#!/bin/sh
 conf=$(cat)
 at=/run/spy
@@ -73,7 +73,7 @@ fn a_list_of_known_types_is_one_call() {
     host.assert_nothing_left();
 }
 
-/// Attaches a container like a conflist: each plugin is called by its own name.
+/// Attaches a container with one call for each plugin of the list, each by its own name.
 fn attached_by_names(host: &Sandbox, pod: &Ns) {
     let mut bridge = conf::bridge();
     bridge["ipMasq"] = json!(true);
@@ -315,12 +315,13 @@ fn a_failing_native_plugin_rolls_back_an_earlier_foreign_one() {
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }
 
-/// Returns a bridge with host-local between two foreign plugins.
+/// Returns a list of four plugins: braid's `bridge` and `tuning` between two foreign plugins.
 fn between_spies() -> Value {
     json!([{"type": "spy"}, conf::bridge(), {"type": "tuning", "mtu": 1400}, {"type": "spy2"}])
 }
 
-/// Lets a foreign plugin fail at a verb until the returned file is removed.
+/// Makes the foreign plugin `spy` fail at `verb`. Returns the path of a file whose removal ends
+/// this.
 fn fail(spy: &str, verb: &str) -> String {
     let file = format!("/run/spy.fail.{spy}.{verb}");
     fs::write(&file, "").unwrap();
@@ -350,11 +351,11 @@ fn del_continues_after_a_failure_and_the_next_retries_only_that() {
             left.iter().all(is_of_record),
             "the address is free: {left:?}"
         );
-        // The first plugin works again, so a later DEL does not call it.
+        // `spy` works again and releases its resources, so a later DEL does not call it.
         fs::remove_file(&broken[0]).unwrap();
         call.del().refused(107, &["spy was told to fail"]);
         assert_eq!(order()[4..], ["spy2 DEL", "spy DEL"]);
-        // By now another attachment has the address and a link of that name.
+        // Meanwhile another attachment gets the same address and a link with the same name.
         let other = host
             .call("bridge", &pod, conf::bridge())
             .with("name", "other");
@@ -386,7 +387,8 @@ fn an_address_stays_reserved_while_its_link_exists() {
     let call = call(&host, &pod, &between_spies());
     let result = call.add().result();
     let port = result["interfaces"][1]["name"].as_str().unwrap();
-    // The only link that the kernel does not delete.
+    // The link gets the name of `lo`, because `lo` is the only link that the kernel does not
+    // delete.
     host.run(&format!("ip link del {port}"));
     host.run(&format!("ip link set lo down name {port}"));
     call.del().refused(999, &[&format!("ip link del {port}")]);
@@ -449,7 +451,7 @@ fn a_missing_plugin_is_named_with_the_search_path_and_nothing_is_left() {
     assert_eq!(left, Vec::<String>::new());
 }
 
-/// A foreign IPAM with one address.
+/// Script of a foreign IPAM that always returns the same address.
 const IPAM: &str = r#"#!/bin/sh
 cat >/run/ipam.$CNI_COMMAND
 echo $CNI_COMMAND >>/run/ipam.order
@@ -523,8 +525,8 @@ fn a_foreign_ipam_with_missing_or_invalid_output_is_refused() {
     }
 }
 
-/// Returns a call of a foreign plugin that gets its addresses from braid's host-local, like `vlan`
-/// or `flannel`.
+/// Returns a call of a foreign plugin with the script `text`. The plugin gets its addresses from
+/// braid's host-local, as the reference `vlan` and `flannel` do.
 fn call_back_to_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     host.script("theirs", text);
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
@@ -537,7 +539,7 @@ fn call_back_to_braid(host: &Sandbox, pod: &Ns, text: &str) -> Call {
     .result();
     let plugins = json!([{"type": "theirs", "master": "eth0", "ipam": ipam}]);
     let list = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins});
-    // A deadlock would last forever.
+    // The timeout ends a deadlock, which would last forever.
     host.call("braid", pod, list).under("timeout 60")
 }
 
@@ -617,7 +619,7 @@ fn a_foreign_plugin_that_is_still_being_written_is_waited_for() {
     host.assert_nothing_left();
 }
 
-/// True if a process that was called for this namespace uses inotify.
+/// True if a process whose `CNI_NETNS` is `netns` uses inotify.
 fn waits_for_a_file(netns: &str) -> bool {
     let watches = |process: &Path| {
         let files = fs::read_dir(process.join("fd"))

@@ -1,5 +1,5 @@
-//! Locks that another call holds: they delay only calls for the same resource, and for a bounded
-//! time.
+//! Locks that another call holds. They delay only calls for the same resource, and only for a
+//! bounded time.
 
 use crate::conf;
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json};
@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Returns a list with many shared resources of the node: an isolated bridge, a port, and
-/// forwarding.
+/// Returns a list that uses many shared resources of the node: a bridge, host ports with `backend`,
+/// and the firewall.
 fn list(backend: &str) -> Value {
     let ports =
         json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
@@ -25,7 +25,7 @@ fn call(host: &Sandbox, pod: &Ns, backend: &str) -> Call {
         .with("runtimeConfig", json!({"portMappings": mapping}))
 }
 
-/// Holds a lock like a stopped call.
+/// Locks the file at `path`, like a call that has stopped.
 fn hold(path: &str) -> File {
     let path = Path::new(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -39,8 +39,8 @@ fn hold(path: &str) -> File {
     file
 }
 
-/// Runs a call that waits for the lock, and lets its time end. After that, the call waits at most a
-/// second for anything else.
+/// Runs a call that waits for the lock `held`, and ends its waiting time with SIGALRM. After that,
+/// the call waits at most a second for anything else.
 fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     std::thread::scope(|scope| {
         let calling = scope.spawn(call);
@@ -59,7 +59,7 @@ fn at_its_end(held: &File, call: impl FnOnce() -> Answer + Send) -> Answer {
     })
 }
 
-/// Returns the process that waits for a lock on the file. A line of `/proc/locks`:
+/// Returns the process that waits for a lock on the file. `/proc/locks` has a line for it, such as
 /// `2: -> FLOCK  ADVISORY  WRITE 317 00:2e:17 0 EOF`.
 fn waiting(held: &File) -> Option<Pid> {
     let meta = held.metadata().unwrap();
@@ -84,7 +84,7 @@ fn a_lock_for_link_deletion_does_not_block_add() {
     let pod = host.pod("a");
     let call = call(&host, &pod, "nftables");
     let _turn = hold("/run/braid/lock/links");
-    // An older braid held this lock for deletions.
+    // An older version of braid held this lock during deletions.
     fs::create_dir_all("/run/braid/attachments").unwrap();
     let _older = hold("/run/braid/attachments");
     let result = call.clone().under("timeout 60").add().result();
@@ -110,7 +110,7 @@ fn an_add_that_waits_too_long_returns_try_again() {
         at_its_end(&held, || call.add()).refused(11, &["another call has held it"]);
         assert_eq!(pod.link_names(), Vec::<String>::new());
         drop(held);
-        // Rolls back the rest, which needed the lock.
+        // DEL rolls back the rest, for which the lock was needed.
         call.del().ok();
         host.assert_nothing_left();
         let result = call.add().result();
@@ -118,7 +118,7 @@ fn an_add_that_waits_too_long_returns_try_again() {
         if path.starts_with("/run/braid/attachments") {
             at_its_end(&held, || call.check(&result)).refused(11, &["another call has held it"]);
         }
-        // A temporary condition leaves the node ready.
+        // A lock that is held is temporary, so STATUS must leave the node ready.
         let status = at_its_end(&held, || call.status());
         status.ok();
         let is_busy = path.starts_with("/var/lib/cni");

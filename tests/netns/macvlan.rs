@@ -4,7 +4,7 @@ use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, binary, json};
 use std::rc::Rc;
 
-/// Creates a host link `lan` with a machine at its other end, 10.3.0.254.
+/// Creates a host link `lan`. Returns the machine at its other end, which has 10.3.0.254.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24")
 }
@@ -105,7 +105,7 @@ pub(crate) fn assert_parent_of_same_name(plugin: &str) {
     assert_eq!(pod.seen_by(&far, "10.3.0.254").to_string(), "10.3.0.2");
     call.check(&result).ok();
     pod.run("ip link set eth0 down");
-    // A call that is killed before it renames its link leaves this.
+    // A call that is killed before it renames its link leaves this state.
     pod.run("ip link set eth0 name eth0~");
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
@@ -205,7 +205,7 @@ fn runtime_config_then_cni_args_then_mac_set_the_hardware_address() {
         .with("RuntimeConfig", json!({"mac": "c2:11:22:33:44:77"}))
         .add()
         .result();
-    // This type ignores `args.cni`.
+    // `macvlan` ignores `args.cni`.
     own(3)
         .with("args", json!({"cni": {"mac": "c2:11:22:33:44:88"}}))
         .with("mac", "c2:11:22:33:44:99")
@@ -250,7 +250,7 @@ fn without_a_master_the_link_of_the_default_route_is_the_parent() {
         let result = call.add().result();
         assert_eq!(kind(&pod, "eth0").0, "macvlan");
         let (child, parent) = (pod.the_link("eth0"), ns.the_link("lan"));
-        // A parent in the same namespace is shown by name.
+        // `ip` shows a parent in the same namespace by its name.
         assert!(
             child["link"] == "lan" || child["link_index"] == parent["ifindex"],
             "{in_container}: {child}"

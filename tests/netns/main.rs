@@ -1,4 +1,5 @@
-//! Every plugin on a real kernel, in separate namespaces, judged by third-party tools.
+//! Every plugin on a real kernel, in separate namespaces, with results checked by third-party
+//! tools.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 

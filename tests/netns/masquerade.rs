@@ -1,10 +1,11 @@
-//! `ipMasq`: source addresses that machines outside see, by real connections.
+//! `ipMasq`: the source addresses that machines outside see on real connections.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::rc::Rc;
 
-/// Returns a masqueraded container with default routes, and its call.
+/// Creates the container `name`. Returns its namespace, and a call that attaches it with
+/// masquerading and default routes.
 fn masqueraded(host: &Sandbox, plugin: &str, name: &str) -> (Rc<Ns>, Call) {
     let pod = host.pod(name);
     let base = if plugin == "bridge" {
@@ -126,7 +127,7 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
         let outside = outside(&host);
         let (_, dead) = masqueraded(&host, "ptp", "a");
         dead.add().result();
-        // The node has lost its records and leases, but not its rules.
+        // After this, the node has lost its records and leases, but not its rules.
         std::fs::remove_dir_all("/run/braid").unwrap();
         std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
         let (pod, call) = masqueraded(&host, "bridge", "b");
@@ -141,7 +142,8 @@ fn a_stale_element_of_an_address_is_taken_over_by_its_new_owner() {
                 .starts_with("10.1.0.2/"),
             "the same address again"
         );
-        // A late DEL for the terminated container must not delete the new owner's element.
+        // A late DEL for the terminated container must not delete the element of the address' new
+        // owner.
         dead.del().ok();
         call.check(&result).ok();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! File modes of state on the node. A configuration may contain secrets, and a process that can
-//! open a lock can hold it.
+//! File modes of braid's state on the node. A configuration may contain secrets, and any process
+//! that can open a lock file can hold the lock.
 
 use crate::conf;
 use braid_tests::{Sandbox, json, state};
@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Returns mode, owner and path of each file and folder below `root`. Symbolic links are left out,
-/// since their mode has no meaning.
+/// Returns mode, owner and path of `root` and of each file and folder below it. Leaves out symbolic
+/// links, because their mode has no meaning.
 fn modes(root: &str) -> Vec<String> {
     let mode = |path: &Path| {
         let meta = fs::symlink_metadata(path).unwrap();
@@ -72,7 +72,7 @@ fn state_of_a_call_is_private_to_root() {
             "{name} is not in {kept:?}"
         );
     }
-    // Same modes as the reference plugin's.
+    // These modes are the same as with the reference plugin.
     let leases = [
         "40755 0:0 /var/lib/cni/networks/net",
         "100600 0:0 /var/lib/cni/networks/net/10.1.0.2",

@@ -1,4 +1,5 @@
-//! An MTU outside the bounds of its link is refused by name before any change.
+//! An MTU outside the bounds of its link. braid refuses it before any change, with an error that
+//! names it.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -7,7 +8,7 @@ fn list(plugins: &Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "braid", "plugins": plugins})
 }
 
-/// Creates a node with a link `lan` with an MTU of 1500 bytes.
+/// Creates a node that has a link `lan` with an MTU of 1500 bytes.
 fn node() -> Sandbox {
     let host = Sandbox::new();
     host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");

@@ -5,9 +5,10 @@ use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::fs;
 
-/// Script for netkit settings, which older tools do not know. `show` prints `primary`, policy, peer
-/// policy and mode as the kernel's numbers (`include/uapi/linux/if_link.h`). `drop` sets the policy
-/// of a link to drop, and prints the kernel's errno.
+/// Python script for netkit settings, which older versions of `ip` do not know. `show` prints
+/// `primary`, policy, peer policy and mode as the kernel's numbers
+/// (`include/uapi/linux/if_link.h`). `drop` sets the policy of a link to drop, and prints the
+/// kernel's errno.
 const SETTINGS: &str = r#"
 import socket, struct, sys
 def attribute(kind, value):
@@ -40,7 +41,8 @@ fn settings(ns: &Ns, verb: &str, link: &str) -> String {
         .to_owned()
 }
 
-/// Returns the node's end, which precedes the container's interface in the result.
+/// Returns the name of the netkit's end on the node. In a result it precedes the container's
+/// interface.
 fn port(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let own = interfaces
@@ -54,7 +56,8 @@ fn has_flag(link: &Value, flag: &str) -> bool {
     link["flags"].as_array().unwrap().contains(&json!(flag))
 }
 
-/// Returns a call for each type and mode that can be a netkit.
+/// Returns a call for each plugin type that can create a netkit, in each mode that the type
+/// accepts.
 fn all(host: &Sandbox, pod: &Ns) -> Vec<Call> {
     let of = |conf: Value, mode: &str| {
         let plugin = conf["type"].as_str().unwrap().to_owned();
@@ -166,7 +169,7 @@ fn only_the_node_can_change_the_policy_of_a_netkit() {
             settings(&pod, "show", "eth0"),
             format!("[0, 0, 0, {number}]")
         );
-        // EACCES.
+        // 13 is EACCES.
         assert_eq!(settings(&pod, "drop", "eth0"), "13");
         assert!(pod.can_ping("10.2.0.1"));
         assert_eq!(settings(&host, "drop", &port), "0");
@@ -248,7 +251,7 @@ fn a_netkit_as_bridge_port_supports_all_bridge_keys() {
         (&json!("br0"), &json!(true), &json!(true))
     );
     assert!(pod.can_ping("10.1.0.1"));
-    // The port accepts only its hardware address.
+    // The bridge port accepts only the container's assigned hardware address.
     pod.run("ip link set eth0 address c2:11:22:33:44:66");
     assert!(pod.cannot_ping("10.1.0.1"));
     pod.run("ip link set eth0 address c2:11:22:33:44:55");
@@ -274,7 +277,7 @@ fn a_masqueraded_netkit_is_seen_as_its_node() {
     assert_eq!(pod.seen_by(&outside, "192.0.2.2").to_string(), "192.0.2.1");
 }
 
-/// An error of CHECK, and the change of node or container that causes it.
+/// A word of an error of CHECK, and the change on the node or in the container that causes it.
 type Harm = (&'static str, fn(&Sandbox, &Ns, &str));
 
 #[test]
@@ -368,7 +371,7 @@ fn an_l3_netkit_is_refused_where_a_hardware_address_is_needed() {
         .add()
         .refused(7, &["l3", mac]);
     call().with("mac", mac).add().refused(7, &["l3", mac]);
-    // No address is reserved, so nothing has to be released.
+    // braid has reserved no address yet, so nothing has to be released.
     let tuning = json!({"cniVersion": "1.1.0", "name": "net", "type": "braid",
         "plugins": [{"type": "netkit"}, {"type": "tuning", "mac": mac}]});
     host.call("braid", &pod, tuning)

@@ -1,13 +1,14 @@
-//! A container on several networks, attached by one call.
+//! A container on several networks, all attached by one call.
 
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json, needs};
 use std::fs;
 use std::process::Command;
 
-/// Names of the networks, and of their files in `/run`.
+/// Names of the networks. Their configurations are files of the same names in `/run`.
 const NETWORKS: [&str; 3] = ["blue", "green", "red"];
 
-/// Writes networks of these types with masquerading, a firewall and tuning.
+/// Writes a configuration for each of [`NETWORKS`], with these plugin types, and with masquerading,
+/// `firewall` and `tuning`.
 fn write_networks(types: [&str; 3]) {
     for (at, (network, plugin)) in NETWORKS.into_iter().zip(types).enumerate() {
         let conf = json!({"cniVersion": "1.1.0", "name": network, "plugins": [
@@ -18,7 +19,7 @@ fn write_networks(types: [&str; 3]) {
     }
 }
 
-/// Runs `command`, which must succeed, and returns its output.
+/// Runs `command` and returns its output. Fails if `command` fails.
 #[track_caller]
 fn run(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -31,7 +32,7 @@ fn run(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Attaches a sandbox to all networks. Returns its container id.
+/// Attaches a new container to all [`NETWORKS`] with `braid try`, and returns the container ID.
 fn attach() -> String {
     let shown = run(&format!(
         "{} try --keep /run/blue /run/green /run/red",
@@ -40,14 +41,15 @@ fn attach() -> String {
     shown.split_whitespace().last().unwrap().to_owned()
 }
 
-/// Returns the number of requests that delete links while `command` runs, counted by strace.
+/// Runs `command`, and returns the number of its netlink requests that delete links, as counted by
+/// strace.
 fn deletions(command: &str) -> usize {
     run(&format!(
         "strace -f -qq -e trace=sendto -o /run/strace {command}"
     ));
     let sent = fs::read_to_string("/run/strace").unwrap();
     fs::remove_file("/run/strace").unwrap();
-    // strace prints the number if it does not know the family of the socket.
+    // strace prints the message type as a number if it does not know the socket's netlink family.
     ["nlmsg_type=RTM_DELLINK,", "nlmsg_type=0x11 "]
         .map(|kind| sent.matches(kind).count())
         .iter()
@@ -90,7 +92,7 @@ fn three_networks_have_one_record_and_their_links_one_delete_request() {
     .unwrap();
     let networks: Vec<&Value> = status.iter().map(|one| &one["network"]).collect();
     assert_eq!(networks, NETWORKS);
-    // The sandbox's own interfaces are not counted, since they are deleted with its namespace.
+    // Links inside the container need no request, because they are deleted with its namespace.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         1
@@ -119,8 +121,8 @@ fn a_failing_network_rolls_back_the_earlier_ones() {
     host.assert_nothing_left();
 }
 
-/// Attaches a bridge, a ptp, and `third`, which creates a link only in the container. Returns the
-/// container id.
+/// Attaches a new container to a bridge, a ptp, and a network of type `third`, which creates a link
+/// only in the container. Returns the container ID.
 fn attach_with(host: &Sandbox, third: &str) -> String {
     host.run("ip link add lan up type veth peer name far");
     write_networks(["bridge", "ptp", third]);
@@ -176,15 +178,16 @@ fn a_pair_moved_elsewhere_is_deleted_and_its_namesake_is_kept() {
     run(&format!(
         "ip -n {id} link set eth0 netns elsewhere name taken"
     ));
-    // Indexes are unique only within a namespace. The peer of this link is in another namespace
-    // than the host.
+    // Link indexes are unique only within a namespace. The peer of this veth has the same index as
+    // a host link, but it is not on the host.
     let index = elsewhere.the_link("taken")["link_index"].to_string();
     run(&format!(
         "ip -n {id} link add eth0 type veth peer name own index {index} netns elsewhere"
     ));
     host.run("touch /run/netns/kept");
     host.run(&format!("mount --bind /run/netns/{id} /run/netns/kept"));
-    // One request on the host for the moved pair, and one with a group for the others.
+    // One request on the host is for the moved pair, and one request with a link group is for the
+    // other links.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         2
@@ -205,7 +208,8 @@ fn a_container_that_adds_lo_to_the_group_cannot_prevent_deletion() {
     let host = Sandbox::new();
     let id = attach_with(&host, "macvlan");
     run(&format!("ip -n {id} link set lo group 11641296"));
-    // The request with the group fails. Then one on the host and one by name follow.
+    // The request with the link group fails. Then one request on the host and one request by name
+    // follow.
     assert_eq!(
         deletions(&format!("{} detach {id}", binary::braid().display())),
         3
@@ -222,7 +226,7 @@ fn pairs_are_deleted_without_the_namespace_of_their_peers() {
     host.assert_nothing_left();
 }
 
-/// Returns a call for these networks. The first is the pod's default network.
+/// Returns a call that attaches the pod to these networks. The first is its default network.
 fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
     host.call(
         "braid",
@@ -231,7 +235,8 @@ fn call_of(host: &Sandbox, pod: &Ns, networks: &[Value]) -> Call {
     )
 }
 
-/// Returns a network with addresses of 10.`number`.0.0/24 and a default route.
+/// Returns the configuration of the network `net<number>`: `plugin` with addresses of
+/// 10.`number`.0.0/24 and a default route.
 fn network(number: usize, mut plugin: Value) -> Value {
     plugin["name"] = json!(format!("net{number}"));
     plugin["cniVersion"] = json!("1.0.0");
@@ -250,7 +255,7 @@ fn a_network_uses_the_link_of_an_earlier_one() {
     for first in ["bridge", "ptp"] {
         let host = Sandbox::new();
         let pod = host.pod("a");
-        // The last network uses the link of the default route.
+        // The last network's parent is the link of the default route.
         let by_route = json!({"type": "macvlan", "linkInContainer": true, "mtu": 1300});
         let plugins = [
             json!({"type": first, "mtu": 1400}),
@@ -282,7 +287,7 @@ fn a_network_uses_the_link_of_an_earlier_one() {
             );
         }
         let parents = ["net1", "net2", "net3"].map(|link| pod.the_link(link)["link"].clone());
-        // The kernel gives a macvlan on a macvlan the lowest parent.
+        // The kernel makes a macvlan on a macvlan a child of the lowest parent.
         assert_eq!(
             parents,
             [json!("eth0"), json!("eth0"), json!("eth0")],
@@ -377,7 +382,7 @@ fn a_missing_master_is_refused_before_an_address_is_reserved() {
         ],
         &["master \"net7\"", "no such link"],
     );
-    // The link of a later network does not exist yet.
+    // The parent is the link of a later network, which does not exist yet.
     let ptp = || json!({"type": "ptp"});
     refused(
         &[

@@ -1,5 +1,5 @@
-//! A node with IPv6 disabled: the IPv4 half of a configuration works, and the IPv6 half is
-//! reported.
+//! A node on which IPv6 is disabled: the IPv4 part of a configuration works, and braid reports the
+//! IPv6 part.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -12,7 +12,7 @@ fn off_by_sysctl(host: &Sandbox) {
     }
 }
 
-/// Imitates the kernel parameter `ipv6.disable=1` in `/proc`.
+/// Makes `/proc` look as if the kernel had been started with `ipv6.disable=1`.
 fn off_by_kernel(_: &Sandbox) {
     let none: Option<&str> = None;
     let at = Path::new("/proc/sys/net/ipv6");

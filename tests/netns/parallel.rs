@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `work` for each number below `count`, `at_once` in parallel.
+/// Calls `work` with each number below `count`. `at_once` of these calls run in parallel.
 fn in_parallel(count: usize, at_once: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

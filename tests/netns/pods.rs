@@ -1,13 +1,13 @@
-//! Pods of manifest files: lint, plan and try, and the examples of `docs/networks.md`.
+//! Pods in manifest files: `braid lint`, `plan` and `try`, and the examples of `docs/networks.md`.
 
 use braid_tests::{Sandbox, Value, binary, json};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// The cookbook.
+/// The documentation page with the cookbook of examples.
 const PAGE: &str = include_str!("../../docs/networks.md");
 
-/// A pod with two networks. One of them has its default route.
+/// Manifests of a pod and its two networks. The pod requests its default route in the second one.
 const MANIFESTS: &str = r#"apiVersion: v1
 kind: Pod
 metadata:
@@ -34,7 +34,8 @@ items:
       "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}}'
 "#;
 
-/// Runs braid with these arguments. Returns the exit code and both outputs.
+/// Runs braid with the arguments `words`. Returns the exit code, standard output and standard
+/// error.
 fn braid(words: &str) -> (i32, String, String) {
     let output = Command::new(binary::braid())
         .args(words.split_whitespace())
@@ -49,7 +50,8 @@ fn braid(words: &str) -> (i32, String, String) {
     )
 }
 
-/// Runs braid, which must succeed, and returns its output.
+/// Returns the standard output of braid with the arguments `words`. Fails if braid fails or writes
+/// to standard error.
 #[track_caller]
 fn said(words: &str) -> String {
     let (code, stdout, stderr) = braid(words);
@@ -57,7 +59,7 @@ fn said(words: &str) -> String {
     stdout
 }
 
-/// Returns the code blocks of the page in this language.
+/// Returns the code blocks of [`PAGE`] that are marked with `language`.
 fn blocks(language: &str) -> Vec<String> {
     let parts = PAGE.split("\n```").skip(1).step_by(2);
     parts
@@ -66,7 +68,7 @@ fn blocks(language: &str) -> Vec<String> {
         .collect()
 }
 
-/// Creates a host with the link that the examples use.
+/// Creates a host with the link `eth1`, which the examples use.
 fn with_link() -> Sandbox {
     let host = Sandbox::new();
     host.run("ip link add eth1 up type veth peer name far");

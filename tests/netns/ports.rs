@@ -1,10 +1,11 @@
-//! Port filters of `bridge`: hardware addresses and VLANs.
+//! Filters of bridge ports: hardware addresses (`macspoofchk`) and VLANs.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::rc::Rc;
 
-/// Attaches two containers to a bridge. `a` may only send with its hardware address.
+/// Attaches the containers `a` and `b` to a bridge. `a` may only send with its assigned hardware
+/// address. Returns both containers, and the call and result of `a`.
 fn attach_two(host: &Sandbox) -> (Rc<Ns>, Rc<Ns>, Call, Value) {
     let (a, b) = (host.pod("a"), host.pod("b"));
     let call = host

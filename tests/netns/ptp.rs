@@ -1,4 +1,4 @@
-//! `ptp`, also called `veth`: pairs, and the routed form.
+//! `ptp`, which is also called `veth`: veth pairs, and the form `routed`.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -135,14 +135,15 @@ fn mac_in_cni_args_is_ignored() {
     assert_ne!(pod.the_link("eth0")["address"], "c2:11:22:33:44:55");
 }
 
-/// Returns a dual-stack call in the routed form.
+/// Returns a dual-stack call with the key `routed`.
 fn routed(host: &Sandbox, pod: &Ns) -> Call {
     host.call("ptp", pod, conf::ptp())
         .with("ipam", conf::dual_stack())
         .with("routed", true)
 }
 
-/// Returns the rules for packets that arrive through veths.
+/// Returns priority, source, table and suppressed prefix length of each policy routing rule with an
+/// input interface.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -190,7 +191,7 @@ fn the_routed_form_has_host_addresses_and_a_link_local_gateway() {
     let expected =
         ["169.254.1.1", "fe80::1"].map(|dst| (json!(dst), port_mac.clone(), json!(["PERMANENT"])));
     assert_eq!(neighbours, expected);
-    // The node, with any source address, and another container.
+    // The node with any of its source addresses, and another container, can reach the container.
     host.run("ip addr add 192.0.2.1/32 dev lo");
     host.run("ip addr add 2001:db8::1/128 dev lo nodad");
     assert!(host.can_ping("10.1.0.2") && host.can_ping("fd00:1::2"));
@@ -280,7 +281,7 @@ fn rules_of_a_routed_container_are_deleted_without_record_or_container() {
     fs::remove_dir_all("/run/braid/attachments/a").unwrap();
     call.gc(&[]).ok();
     assert_eq!(rules(&host), Vec::<String>::new());
-    // Another container may have the address when the DEL arrives.
+    // Another container may have got the address before the DEL arrives.
     call.add().result();
     host.end(&pod);
     let next = host.pod("b");

@@ -1,5 +1,5 @@
-//! A rebooted node: `/run` is empty, all namespaces are gone, and leases and libcni's cache are
-//! still there.
+//! A node after a reboot: `/run` is empty and all namespaces are gone, but leases and libcni's
+//! cache still exist.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, binary, json};
@@ -17,7 +17,7 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
     host.call("bridge", pod, conf::bridge()).with("ipam", ipam)
 }
 
-/// Writes libcni's cache entry of an ADD.
+/// Writes the entry that libcni's cache has after an ADD for `pod`.
 pub(crate) fn remember(pod: &Ns) {
     let record = json!({
         "kind": "cniCacheV1", "networkName": "net", "containerId": pod.name(), "ifName": "eth0", "netns": pod.path()
@@ -30,8 +30,9 @@ pub(crate) fn remember(pod: &Ns) {
     .unwrap();
 }
 
-/// Attaches containers, and ends them like a reboot. Files on disk stay, with a modification time
-/// an hour before the kernel started.
+/// Attaches containers and ends them as a reboot would. Files on disk stay, and their modification
+/// time becomes an hour before the kernel started. If `is_remembered`, libcni's cache has the
+/// attachments.
 fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
     let pods: Vec<Rc<Ns>> = names.iter().map(|name| host.pod(name)).collect();
     for pod in &pods {
@@ -41,7 +42,8 @@ fn reboot(host: &Sandbox, names: &[&str], is_remembered: bool) {
         }
     }
     for pod in &pods {
-        // The kernel needs time to delete the links of a namespace.
+        // Deleted explicitly, because the kernel takes a while to delete the links of an ended
+        // namespace.
         pod.run("ip link del eth0");
         host.end(pod);
         fs::remove_file(pod.path()).unwrap();
@@ -86,7 +88,7 @@ fn after_a_reboot_the_same_container_can_be_attached() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a"], is_remembered);
-        // The runtime uses the same path again.
+        // The runtime uses the same path for the container's new namespace.
         let pod = host.pod("a");
         assert_eq!(
             address(&attach(&host, &pod).add().result()),
@@ -102,7 +104,7 @@ fn after_a_reboot_a_requested_address_is_free_immediately() {
     for is_remembered in [false, true] {
         let host = Sandbox::new();
         reboot(&host, &["a"], is_remembered);
-        // Another container at the path of the first.
+        // Another container uses the path that the first one had.
         let pod = host.pod("a");
         let call = attach(&host, &pod)
             .container("new")
@@ -115,7 +117,7 @@ fn after_a_reboot_a_requested_address_is_free_immediately() {
     }
 }
 
-/// Some containers have a `/dev/null` that is older than the node's boot.
+/// In some containers `/dev/null` is older than the node's boot.
 #[test]
 fn an_old_dev_null_does_not_keep_addresses_of_an_earlier_boot() {
     let host = Sandbox::new();
@@ -161,7 +163,8 @@ fn braid_gc_deletes_only_leases_of_terminated_containers() {
         let host = Sandbox::new();
         reboot(&host, &["a", "b"], is_remembered);
         let pods = ["a", "c"].map(|name| host.pod(name));
-        // Two attachments of this boot: one with a record of braid, and one only in libcni's cache.
+        // This boot has two attachments: one with a record of braid, and one that is only in
+        // libcni's cache.
         attach(&host, &pods[0]).container("new").add().result();
         attach(&host, &pods[1]).add().result();
         remember(&pods[1]);

@@ -1,4 +1,5 @@
-//! braid and the reference plugins create the same things from the same configuration.
+//! Comparison of braid with the reference plugins: both create the same objects from the same
+//! configuration.
 
 use crate::{conf, flannel};
 use braid_tests::outcome::{differences, outcome};
@@ -7,7 +8,7 @@ use braid_tests::{Call, Feature, Ns, Sandbox, Value, json, needs};
 const OVERRULED: &str =
     "sbr: the reference lets a default route of the main table overrule `gateways`";
 
-/// Deliberate differences of braid, with the reason.
+/// Deliberate differences of braid: a part of the line that reports the difference, and the reason.
 const DELIBERATE: &[(&str, &str)] = &[
     (
         ".host.links.veth*.txqlen",
@@ -39,8 +40,8 @@ const DELIBERATE: &[(&str, &str)] = &[
     ("default gateway fd00:1::99 dev eth0 table 101", OVERRULED),
 ];
 
-/// Runs one ADD in a sandbox of each implementation, and returns the differences of everything that
-/// it creates.
+/// Runs an ADD with braid and with the reference plugins, each in a new sandbox. Returns a line for
+/// each difference of the created objects that is not in [`DELIBERATE`].
 fn compare(
     plugin: &str,
     conf: &Value,
@@ -65,7 +66,8 @@ fn compare(
         .collect()
 }
 
-/// Compares a plugin behind another, called as libcni does. CHECK and DEL must succeed too.
+/// Like [`compare`], but for the plugin `second` behind the plugin `first`, with one call for each
+/// as libcni makes it. CHECK and DEL must succeed too.
 fn compare_behind(
     first: &Value,
     second: &Value,
@@ -100,7 +102,8 @@ fn compare_behind(
         .collect()
 }
 
-/// Asserts that no case has a difference.
+/// Asserts that [`compare`] finds no difference in any of `cases`, which are keys that are added to
+/// `conf`.
 fn same(plugin: &str, conf: &Value, cases: &[Value], prepare: impl Fn(&Sandbox, &Ns)) {
     let lines: Vec<String> = cases
         .iter()
@@ -408,7 +411,7 @@ fn sbr() {
         json!({"gateways": ["10.1.0.99"], "addSourceHints": true}),
         json!({"addSourceHints": true}),
     ];
-    // CHECK is also called, which needs 0.4.0.
+    // The lowest version is 0.4.0, because CHECK is also called.
     cases.extend(["0.4.0", "1.0.0", "1.1.0"].map(|version| json!({"cniVersion": version})));
     let lines: Vec<String> = cases
         .iter()
@@ -444,8 +447,8 @@ fn vrf() {
     );
 }
 
-/// The reference `flannel` starts the reference bridge with its generated configuration. braid is
-/// compared with that bridge for versions that a release of `flannel` does not know.
+/// The reference `flannel` starts the reference `bridge` with a generated configuration. For CNI
+/// versions that no release of `flannel` knows, braid is compared with that `bridge`.
 #[test]
 fn flannel() {
     needs!(Reference);
@@ -549,7 +552,7 @@ const VERSIONS: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
 ];
 
-/// Compares the result and the rest of an ADD in every version.
+/// Compares the result of an ADD, and the objects that it creates, in every CNI version.
 fn every_version_of(plugin: &str, conf: &Value, prepare: impl Fn(&Sandbox, &Ns)) {
     let cases =
         VERSIONS.map(|version| json!({"cniVersion": version, "dns": {"domain": "example.org"}}));
@@ -564,7 +567,7 @@ fn every_version_of_the_result() {
     same("bridge", &conf::bridge(), &without, nothing);
 }
 
-/// Compares the results of an IPAM that is called directly.
+/// A runtime may call an IPAM plugin directly.
 #[test]
 fn an_ipam_called_directly() {
     needs!(Reference);
@@ -587,7 +590,8 @@ fn an_ipam_called_directly() {
     );
 }
 
-/// Returns all default routes of the container in the kernel's order, and the route of one packet.
+/// Returns all default routes of the container in the kernel's order, and the route that a packet
+/// takes.
 fn default_routes(pod: &Ns) -> Vec<String> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {
@@ -602,7 +606,7 @@ fn default_routes(pod: &Ns) -> Vec<String> {
             );
         }
     }
-    // The kernel balances packets over several IPv6 routes.
+    // Only for IPv4, because the kernel balances packets over several IPv6 routes.
     routes.push(
         pod.try_run("ip -4 -j route get 192.0.2.1")
             .unwrap_or_default(),

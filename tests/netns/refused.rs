@@ -1,11 +1,12 @@
-//! DEL after a refused ADD must succeed with the same configuration. It has nothing to delete, or
-//! deletes the attachment of an ADD before the mistake.
+//! DEL after a refused ADD. With the same configuration it must succeed. It has nothing to delete,
+//! or it deletes the attachment of an ADD that preceded the mistake.
 
 use crate::conf;
 use braid_tests::{Sandbox, Value, json};
 use std::fs;
 
-/// One mistake: the plugin, `CNI_ARGS`, and the keys for which ADD refuses the configuration.
+/// A mistake in a call: the plugin, `CNI_ARGS`, and configuration keys. ADD refuses the call
+/// because of them.
 struct Mistake(&'static str, &'static str, Value);
 
 fn mistakes() -> Vec<Mistake> {
@@ -56,7 +57,7 @@ fn host_with_lan() -> Sandbox {
     host
 }
 
-/// Returns a valid configuration that creates more than a link.
+/// Returns a valid configuration of `plugin` that creates more than a link.
 fn good(plugin: &str) -> Value {
     let (mut conf, rules): (_, &[&str]) = match plugin {
         "bridge" => (conf::bridge(), &["ipMasq", "macspoofchk"]),
@@ -69,7 +70,7 @@ fn good(plugin: &str) -> Value {
     conf
 }
 
-/// Returns the same with the mistake in it.
+/// Returns the configuration of [`good`] with the keys of the mistake added.
 fn bad(Mistake(plugin, _, keys): &Mistake) -> Value {
     let mut conf = good(plugin);
     conf.as_object_mut()
@@ -110,7 +111,8 @@ fn del_without_a_record_deletes_the_attachment_despite_the_mistake() {
             .ok();
         assert_eq!(pod.link_names(), Vec::<String>::new(), "{:?}", mistake.2);
         let left = host.leftovers();
-        // Without the IPAM's type, braid cannot know which IPAM assigned the address.
+        // If the mistake removes the IPAM's type, braid cannot know which IPAM assigned the
+        // address.
         let is_lease = |left: &String| left.starts_with("/var/lib/cni");
         let names_ipam = mistake
             .2

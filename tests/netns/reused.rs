@@ -1,5 +1,5 @@
-//! A path of one container's namespace is reused for another. Calls for the first container must
-//! not affect the second.
+//! Reuse of a namespace path: the path that the namespace of one container had is now the path of
+//! another container's namespace. Calls for the first container must not affect the second.
 
 use crate::conf;
 use crate::reboot::remember;
@@ -7,7 +7,8 @@ use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::rc::Rc;
 
-/// Attaches a container, ends its namespace, and attaches another one at the same path.
+/// Attaches the container `old`, ends its namespace, and attaches the container `new` with a
+/// namespace at the same path. Returns both calls and the second namespace.
 fn succeed(host: &Sandbox, plugin: &str, conf: &Value) -> (Call, Call, Rc<Ns>) {
     let first = host.pod("a");
     let old = host.call(plugin, &first, conf.clone()).container("old");
@@ -139,8 +140,8 @@ fn a_container_attached_in_another_namespace_is_not_attached_again() {
             (vec!["eth0".to_owned()], Vec::new()),
             "{plugin}"
         );
-        // The namespace is gone without a DEL. The kernel keeps the address of a macvlan for a
-        // moment.
+        // The first namespace ends without a DEL. The kernel keeps the hardware address of a
+        // macvlan for a moment.
         host.end(&here);
         if plugin != "macvlan" {
             again.add().result();
@@ -168,7 +169,7 @@ fn rules_of_a_container_with_the_same_id_in_another_network_are_kept() {
     let old = host.call("braid", &first, rules("old"));
     let of_old = old.add().result();
     host.end(&first);
-    // The kernel does this a moment later.
+    // The kernel would delete the old veth a moment later.
     let _ = host.try_run(&format!(
         "ip link del {}",
         of_old["interfaces"][1]["name"].as_str().unwrap()
@@ -182,7 +183,7 @@ fn rules_of_a_container_with_the_same_id_in_another_network_are_kept() {
     host.assert_nothing_left();
 }
 
-/// Returns a masqueraded configuration with these addresses.
+/// Returns `conf` with masquerading and with this IPAM.
 fn with_addresses(mut conf: Value, ipam: Value) -> Value {
     conf["ipMasq"] = json!(true);
     conf["ipam"] = ipam;
@@ -229,7 +230,7 @@ fn a_requested_address_moves_from_a_terminated_container_to_the_next() {
             host.end(&first);
             let result = new.add().result();
             assert_eq!(result["ips"][0]["address"], "10.1.0.50/24");
-            // The kernel does this a moment later.
+            // The kernel would delete the old veth a moment later.
             let port = |result: &Value| {
                 let interfaces = result["interfaces"].as_array().unwrap().iter();
                 let name = interfaces
@@ -257,7 +258,7 @@ fn a_requested_address_moves_from_a_terminated_container_to_the_next() {
     }
 }
 
-/// Returns the leases of the second container.
+/// Returns path and content of the lease files that belong to `eth0` of container `b`, sorted.
 fn leases() -> Vec<(String, String)> {
     let files = fs::read_dir("/var/lib/cni/networks/net")
         .into_iter()
@@ -288,13 +289,14 @@ fn a_reused_path_does_not_keep_the_address_of_the_first_container() {
     };
     call(&first, "a").add().result();
     remember(&first);
-    // Only libcni's cache has the attachment, as for one of the reference.
+    // After this, the attachment is only in libcni's cache, like an attachment of the reference
+    // plugins.
     fs::remove_dir_all("/run/braid").unwrap();
     call(&host.pod("b"), "b")
         .add()
         .refused(999, &["requested IP address 10.1.0.50 is not available"]);
     first.run("ip link del eth0");
-    // An hour passes.
+    // The files get a modification time of an hour ago.
     let then = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
     for file in [
         "/var/lib/cni/results/net-a-eth0",

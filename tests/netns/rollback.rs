@@ -1,10 +1,10 @@
-//! A failing ADD is rolled back and leaves nothing.
+//! Rollback: an ADD that fails leaves nothing.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 
-/// Asserts that an ADD fails with `words` and leaves host, container and files unchanged, except
-/// for shared links of the node.
+/// Asserts that an ADD fails with an error that contains `words`, and leaves nothing in the host,
+/// the container and the files, except for shared links of the node.
 fn fails_and_leaves_nothing(host: &Sandbox, pod: &Ns, call: &Call, words: &[&str]) {
     let before = pod.json("ip -j addr");
     call.add().refused(999, words);
@@ -44,7 +44,8 @@ fn a_route_through_an_unreachable_gateway_is_rolled_back() {
 #[test]
 fn a_masquerade_element_refused_by_nf_tables_is_rolled_back() {
     let host = Sandbox::new();
-    // A set has the name of the map. The chain `whole` marks the table as complete.
+    // This set has the name of braid's map, so ADD fails. The chain `whole` marks braid's table as
+    // complete.
     host.run("nft add table inet braid");
     host.run("nft add chain inet braid whole");
     host.run("nft add rule inet braid whole return");
@@ -166,7 +167,8 @@ fn a_killed_add_is_rolled_back_by_the_next_one() {
         .call("bridge", &pod, conf::bridge())
         .with("ipMasq", true);
     call.add().result();
-    // The process died before the container's end existed. Record and lease exist.
+    // This is the state after an ADD that was killed before the container's end existed: record and
+    // lease exist.
     pod.run("ip link del eth0");
     let result = call.add().result();
     call.check(&result).ok();

@@ -1,10 +1,11 @@
-//! `sbr`: packets from an address of an interface leave through that interface.
+//! `sbr`: packets from the address of an interface leave through this interface.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 use std::rc::Rc;
 
-/// Creates a network behind the host's `lan`: gateways of both families, and addresses beyond them.
+/// Creates a network behind the host's link `lan`, with an IPv4 and an IPv6 gateway and an address
+/// behind each. Returns the gateways' namespace.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.254/24", "10.3.0.1/24");
     for addr in ["fd00:3::1/64", "198.51.100.9/32", "2001:db8::9/128"] {
@@ -24,7 +25,7 @@ fn macvlan(host: &Sandbox, pod: &Ns) -> Call {
         .ifname("net1")
 }
 
-/// Returns a call of `sbr` behind another plugin, with more keys.
+/// Returns a call of `sbr` with the result `prev` of an earlier plugin, and with additional keys.
 fn behind(host: &Sandbox, pod: &Ns, prev: &Value, keys: &Value) -> Call {
     let mut call = host
         .call(
@@ -51,7 +52,7 @@ fn in_one_call(host: &Sandbox, pod: &Ns, keys: &Value) -> Call {
     host.call("braid", pod, list).ifname("net1")
 }
 
-/// Returns each rule for a source address, without the kernel's rules.
+/// Returns source, table and priority of each policy routing rule that has a source address.
 fn rules(pod: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -61,10 +62,10 @@ fn rules(pod: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// Returns the unicast routes of a table, without the kernel's routes of each link.
+/// Returns the routes of a table, except those that the kernel creates for each link.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
-        // Listing a table fails if it never had a route.
+        // `ip` fails for a table that never had a route.
         let shown = pod
             .try_run(&format!("ip {family} -j route show table {table}"))
             .unwrap_or_default();
@@ -118,7 +119,7 @@ fn each_address_has_its_own_table_and_the_main_table_is_empty() {
         call.check(&result).ok();
         if !is_one {
             assert_eq!(result, prev);
-            // The earlier plugin accepts routes in another table.
+            // CHECK of the earlier plugin accepts its routes in another table.
             main.check(&prev).ok();
         }
         call.del().ok();
@@ -217,7 +218,8 @@ fn source_hints_keep_the_networks_in_the_main_table() {
             hints.map(str::to_owned).into()
         )
     );
-    // Packets without a set source reach the network, and nothing beyond.
+    // Packets whose source address is not set reach the network, but not the addresses behind the
+    // gateways.
     assert!(pod.can_ping("10.3.0.1") && pod.can_ping("fd00:3::1"));
     assert!(pod.try_run("ip route get 198.51.100.9").is_err());
     call.check(&result).ok();
@@ -232,7 +234,7 @@ fn an_existing_table_gets_only_rules() {
     let pod = host.pod("a");
     let prev = macvlan(&host, &pod).add().result();
     let before = table(&pod, "main");
-    // The other keys are ignored then, even invalid ones.
+    // The other keys are then ignored, even invalid ones.
     let call = behind(
         &host,
         &pod,
@@ -300,8 +302,8 @@ fn a_failed_add_restores_the_routes_of_the_main_table() {
     let pod = host.pod("a");
     let mut prev = macvlan(&host, &pod).add().result();
     let before = (table(&pod, "main"), table(&pod, "100"), rules(&pod));
-    // The kernel refuses a route from an address that the interface does not have. This step fails
-    // after all others.
+    // The kernel refuses a route whose source address is not on the interface. This step fails
+    // after all other steps.
     prev["ips"] = json!([{"address": "10.3.0.77/24", "gateway": "10.3.0.1", "interface": 0}]);
     behind(&host, &pod, &prev, &json!({"addSourceHints": true}))
         .add()
@@ -312,7 +314,8 @@ fn a_failed_add_restores_the_routes_of_the_main_table() {
     );
 }
 
-/// Routes of `net1` created by other programs, with all attributes that a route can have.
+/// Routes of `net1` that other programs have created. Together they have every attribute that a
+/// route can have.
 const ROUTES: &[&str] = &[
     "198.51.100.0/28 via 10.3.0.1 dev net1 proto static metric 77 src 10.3.0.2 mtu lock 1400 advmss 1300 initcwnd 11",
     "198.51.100.16/28 via 10.99.0.1 dev net1 proto bird onlink",
@@ -325,7 +328,7 @@ const ROUTES: &[&str] = &[
     "2001:db8:7::/64 proto static nexthop via fd00:3::1 dev net1 nexthop via fd00:3::9 dev net1",
 ];
 
-/// Returns all routes as the kernel shows them. `expires` counts down, so it is reduced to a flag.
+/// Returns all routes as `ip` prints them. `expires` becomes a flag, because it counts down.
 fn all_routes(pod: &Ns) -> Vec<Value> {
     let mut all: Vec<Value> = ["-4", "-6"]
         .iter()
@@ -355,8 +358,8 @@ fn a_failed_add_restores_each_route_with_all_attributes() {
         let pod = host.pod("a");
         let prev = macvlan(&host, &pod).add().result();
         pod.run("ip nexthop add id 7 via 10.3.0.1 dev net1");
-        // A link that is added to a VRF goes down for a moment, and the kernel deletes its nexthop
-        // objects.
+        // A link that is added to a VRF is down for a moment, and the kernel then deletes its
+        // nexthop objects.
         for route in ROUTES
             .iter()
             .filter(|route| plugin["type"] != "vrf" || !route.contains("nhid"))

@@ -1,4 +1,4 @@
-//! Things that the library adds and deletes for a plan, judged by `ip`.
+//! Objects that the library adds and deletes for the steps of a plan, checked with `ip`.
 
 use braid_core::name::{IfName, Mac, Ns as Place};
 use braid_core::plan::thing::rule::Packets;
@@ -12,8 +12,9 @@ use braid_node::log::Log;
 use braid_node::sys::netns::NetNs;
 use braid_tests::{Ns, Sandbox, json};
 
-/// Adds the thing in a container with `eth0` and 10.1.0.2/24. Asserts that it holds and that
-/// `command` shows `shown`. Then deletes it twice and asserts that it is gone.
+/// Adds the thing in a container with `eth0` and 10.1.0.2/24. Asserts that its step holds and that
+/// a line of the output of `command` is `shown`. Then deletes the thing twice and asserts that it
+/// is gone.
 #[track_caller]
 fn assert_added_and_deleted(thing: impl Into<Thing>, command: &str, shown: &str) {
     assert_added_and_deleted_by(thing, |pod| {
@@ -23,7 +24,8 @@ fn assert_added_and_deleted(thing: impl Into<Thing>, command: &str, shown: &str)
     });
 }
 
-/// The same with a VXLAN `vx0` in the container and another judge.
+/// Like [`assert_added_and_deleted`], but `is_shown` decides if the thing exists. The container
+/// also has a VXLAN `vx0`.
 #[track_caller]
 fn assert_added_and_deleted_by(thing: impl Into<Thing>, is_shown: impl Fn(&Ns) -> bool) {
     let host = Sandbox::new();
@@ -130,7 +132,7 @@ fn a_forwarding_entry_is_added_and_deleted() {
         for (dst, port, vni, vlan) in [
             ("192.0.2.7", None, None, None),
             ("192.0.2.7", Some(8472), Some(9), None),
-            // The kernel omits the values of the link, and a VXLAN ignores the VLAN.
+            // The kernel omits values that equal the link's, and a VXLAN ignores the VLAN.
             ("192.0.2.7", Some(4789), Some(7), Some(5)),
         ] {
             let entry = Fdb {

@@ -1,4 +1,4 @@
-//! `tap`: frames between a container and a program.
+//! `tap`: frames between a container and the program that has opened the tap.
 
 use crate::conf;
 use crate::dummy::assert_host_port_works_through_another_interface;
@@ -8,11 +8,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Program at the other end of a tap, until it is dropped.
+/// A program that has opened a tap. Dropping the value ends it.
 struct Machine(Child);
 
 impl Machine {
-    /// Opens the tap `eth0` of the container, with more flags of `TUNSETIFF`.
+    /// Starts a program that opens the tap `eth0` of the container. `flags` are added to the flags
+    /// of `TUNSETIFF`.
     fn plug(pod: &Ns, flags: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/netns/tap.py");
         let mut python = Command::new("python3");
@@ -58,7 +59,7 @@ fn a_program_and_the_container_exchange_packets() {
     );
     call.check(&result).ok();
     for _ in 0..2 {
-        // The tap stays when the program ends.
+        // The tap still exists after the program has ended.
         let machine = Machine::plug(&pod, "0");
         assert!(pod.can_ping("10.4.0.1"));
         call.check(&result).ok();
@@ -90,7 +91,7 @@ fn user_group_and_queues_are_set() {
         (&json!("root"), &json!(true))
     );
     assert!(!shown["group"].is_null(), "{shown}");
-    // A program may open it twice.
+    // Several programs may open this tap, because it has several queues.
     let [first, second] = ["0x100", "0x100"].map(|flags| Machine::plug(&pod, flags));
     drop((first, second));
     call.del().ok();
@@ -184,7 +185,8 @@ fn an_invalid_tap_is_refused_before_any_change() {
     before.assert_same(&host.state());
 }
 
-/// With `SELinux`, a process of that context creates the tap, as for the reference plugin.
+/// On a node with `SELinux`, a process with the configured context creates the tap, as with the
+/// reference plugin.
 #[test]
 fn an_unknown_selinux_context_is_reported_and_nothing_is_left() {
     if fs::exists("/sys/fs/selinux/enforce").unwrap_or(false) {
@@ -256,8 +258,8 @@ fn limits_of_a_tap_apply_in_both_directions() {
     call.check(&result).ok();
     let _machine = Machine::plug(&pod, "0");
     assert!(pod.can_ping("10.4.0.1"));
-    // 200 echoes of 1 KB each way are 1.7 Mbit. Part of it is the burst, so at 8 Mbit/s they take
-    // at least 0.1 s.
+    // 200 echoes of 1 KB in each direction are 1.7 Mbit. A part of them is the burst, so at 8
+    // Mbit/s they take at least 0.1 s.
     let start = std::time::Instant::now();
     pod.run("ping -f -q -l 100 -c 200 -s 1000 10.4.0.1");
     let took = start.elapsed();

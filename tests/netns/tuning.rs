@@ -4,7 +4,7 @@ use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json};
 use std::rc::Rc;
 
-/// Creates a container with an interface that survives the attachment.
+/// Creates a container with an interface that still exists after the attachment.
 fn container(host: &Sandbox) -> Rc<Ns> {
     let pod = host.pod("a");
     pod.run("ip link add eth0 address c2:00:00:00:00:01 type veth peer name far");
@@ -196,7 +196,7 @@ fn a_refused_attribute_fails_and_earlier_ones_are_rolled_back() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     pod.run("ip link add below type bridge");
-    // The reported bounds do not include the MTU of the parent.
+    // The bounds that the kernel reports do not include the MTU of the parent.
     pod.run("ip link add eth0 link below type macvlan");
     let before = attributes(&pod);
     let call = host

@@ -1,4 +1,4 @@
-//! Every version of the specification: layouts of results, and results that a version cannot
+//! Every version of the CNI specification: the layout of results, and results that a version cannot
 //! represent.
 
 use crate::conf;

@@ -6,7 +6,7 @@ use braid_tests::{Ns, Sandbox, Service, Transport, json, needs};
 use std::fs;
 use std::rc::Rc;
 
-/// Creates a host link `lan` with a machine at its other end, 10.5.0.1 in VLAN 5.
+/// Creates a host link `lan`. Returns the machine at its other end, which has 10.5.0.1 in VLAN 5.
 fn lan(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     for command in [
@@ -163,7 +163,7 @@ fn a_vlan_id_used_on_the_parent_is_refused_and_nothing_is_left() {
         .with("vlanId", 6)
         .add()
         .result();
-    // A freed address is not reused immediately.
+    // host-local does not reuse a freed address immediately.
     assert_eq!(second.addrs("eth0"), ["10.5.0.4/24"]);
 }
 
@@ -238,7 +238,7 @@ fn status_requires_the_parent_to_be_up() {
     call.status().refused(50, &["master \"lan\" is down"]);
 }
 
-/// The node has no link in the VLAN. Its router has one.
+/// The node has no link in the VLAN, but the router does.
 #[test]
 fn a_host_port_reaches_a_container_in_a_vlan_through_a_router() {
     needs!(Vlan);

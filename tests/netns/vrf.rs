@@ -1,4 +1,4 @@
-//! `vrf`: the interface and its routes are in a VRF of the container, on kernels that have it.
+//! `vrf`, on kernels that have it: the interface and its routes are in a VRF of the container.
 
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -13,7 +13,7 @@ fn bridge(net: u8) -> Value {
     json!({"type": "bridge", "bridge": format!("br{net}"), "isGateway": true, "ipam": ipam(net)})
 }
 
-/// Returns a call of a bridge with a VRF behind it.
+/// Returns a call for a plugin list: `bridge`, and then `vrf`.
 fn in_one_call(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> Call {
     let name = format!("net{net}");
     let list = json!({"cniVersion": "1.1.0", "name": name, "type": "braid", "plugins": [bridge(net), vrf]});
@@ -28,7 +28,7 @@ fn vrf(keys: &Value) -> Value {
     vrf
 }
 
-/// Returns the same attachment as two separate calls, as libcni makes them.
+/// Returns separate calls of the plugins `bridge` and `vrf`, as libcni makes them.
 fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     let name = format!("net{net}");
     let of = |plugin: &Value| {
@@ -41,7 +41,8 @@ fn two_calls(host: &Sandbox, pod: &Ns, net: u8, vrf: &Value) -> [Call; 2] {
     [of(&bridge(net)), of(vrf)]
 }
 
-/// Returns the unicast routes of a table, except the kernel's own `fe80::/64` and `ff00::/8`.
+/// Returns the unicast routes of a table, except `fe80::/64` and `ff00::/8`, which the kernel
+/// creates.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let all = ["-4", "-6"].iter().flat_map(|family| {
         let shown = pod
@@ -52,7 +53,7 @@ fn table(pod: &Ns, table: &str) -> Vec<String> {
     let own = all.filter(|route| {
         route["dst"] != "fe80::/64" && route["dst"] != "ff00::/8" && route["type"].is_null()
     });
-    // IPv6 routes to one destination are one route with several next hops.
+    // Several IPv6 routes to one destination are shown as one route with several next hops.
     let ways = |route: &Value| {
         route["nexthops"]
             .as_array()
@@ -272,7 +273,7 @@ fn a_failed_add_leaves_no_vrf() {
     let host = Sandbox::new();
     let pod = host.pod("a");
     let [_, behind] = two_calls(&host, &pod, 1, &vrf(&json!({})));
-    // The kernel refuses `lo` in any VRF, but only after the VRF exists.
+    // The kernel never adds `lo` to a VRF, but it refuses only after the VRF exists.
     let prev =
         json!({"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "sandbox": pod.path()}]});
     behind

@@ -7,11 +7,12 @@ use braid_tests::{Ns, Sandbox, Value, json, needs};
 use std::fs;
 use std::rc::Rc;
 
-/// Bytes of the largest outer IPv4 packet's frame: the underlay's MTU and an Ethernet header.
+/// Size in bytes of the largest frame with an outer IPv4 packet: the underlay's MTU and the
+/// Ethernet header.
 const FULL_FRAME: u64 = 1500 + 14;
 
-/// Connects the host's `lan` (`10.3.0.253`, `fd00:3::253`) to `lan` of another host (`10.3.0.254`,
-/// `fd00:3::254`).
+/// Connects the host's link `lan` (`10.3.0.253`, `fd00:3::253`) to the link `lan` of a second host
+/// (`10.3.0.254`, `fd00:3::254`). Returns the second host.
 fn underlay(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
     host.run("ip addr add fd00:3::253/64 dev lan nodad");
@@ -19,8 +20,9 @@ fn underlay(host: &Sandbox) -> Rc<Ns> {
     far
 }
 
-/// Attaches a container of the host and another of `far`, which differ in `keys`. Returns both
-/// containers, the first result and the address of the second.
+/// Attaches a container of `host` and a container of `far`, each with one of `keys` in its
+/// configuration. Returns both containers, the first result and the address of the second
+/// container.
 fn attach_both(host: &Sandbox, far: &Ns, keys: &[Value; 2]) -> (Rc<Ns>, Rc<Ns>, Value, String) {
     let (near_pod, far_pod) = (host.pod("a"), host.pod("b"));
     let calls = [(&near_pod, &keys[0]), (&far_pod, &keys[1])].map(|(pod, keys)| {
@@ -40,14 +42,14 @@ fn attach_both(host: &Sandbox, far: &Ns, keys: &[Value; 2]) -> (Rc<Ns>, Rc<Ns>, 
     (near_pod, far_pod, result, address)
 }
 
-/// Returns the settings of the container's VXLAN.
+/// Returns the settings of the container's VXLAN link, as `ip` prints them.
 fn settings(pod: &Ns) -> Value {
     let info = pod.the_link("eth0")["linkinfo"].clone();
     assert_eq!(info["info_kind"], "vxlan");
     info["info_data"].clone()
 }
 
-/// Returns packets and bytes that a link has sent.
+/// Returns the number of packets and the number of bytes that a link has sent.
 fn sent(ns: &Ns, link: &str) -> (u64, u64) {
     let all = ns.json(&format!("ip -j -s link show dev {link}"));
     let tx = &all[0]["stats64"]["tx"];
@@ -55,7 +57,7 @@ fn sent(ns: &Ns, link: &str) -> (u64, u64) {
     (count("packets"), count("bytes"))
 }
 
-/// Returns the remote ends that the container has learned.
+/// Returns the addresses of the remote hosts that the container's VXLAN has learned.
 fn learned(pod: &Ns) -> Vec<Value> {
     let entries = pod.list("bridge -j fdb show dev eth0");
     let learned = entries.iter().filter(|entry| entry["state"] == "");
@@ -94,7 +96,7 @@ fn containers_of_two_hosts_exchange_full_packets_through_a_unicast_remote() {
         sent(&far_pod, "eth0"),
         sent(host.host(), "lan"),
     ];
-    // The largest echo that needs no fragments.
+    // This is the largest echo that needs no fragments.
     pod.run(&format!(
         "ping -q -c 3 -i 0.2 -w 20 -M do -s 1422 {address}"
     ));
@@ -278,7 +280,7 @@ fn check_reports_another_setting() {
         .with("ipam", json!({}));
     let result = call.add().result();
     call.check(&result).ok();
-    // The kernel has no other underlay than the one in the host's namespace.
+    // The container can change this setting, although the underlay is in the host's namespace.
     pod.run("ip link set eth0 type vxlan nolearning");
     let words = ["has learning off, not on"];
     call.check(&result).refused(999, &words);

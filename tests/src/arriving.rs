@@ -14,7 +14,8 @@ use std::time::{Duration, SystemTime};
 pub const PATIENCE: Duration = Duration::from_mins(1);
 /// Duration of a rate measurement, in seconds.
 const MEASURED: f64 = 1.0;
-/// Longest wait, in seconds, for a sender to get that much processor time.
+/// Longest time, in seconds, until the expected rate is reached. On a busy machine the sender waits
+/// for processor time.
 const SLOW: f64 = 300.0;
 
 /// Receiving side of a connection.
@@ -26,14 +27,14 @@ pub(crate) struct Arriving {
 /// Received bytes and the kernel's timestamp of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Time since 1970.
+    /// Time of arrival, since 1970.
     pub time: Duration,
     /// Number of bytes since the previous arrival.
     pub bytes: usize,
 }
 
 impl Arriving {
-    /// Enables timestamps, so it must be called before the peer sends.
+    /// Enables the kernel's receive timestamps on `stream`. Call this before the peer sends.
     pub(crate) fn new(stream: TcpStream) -> Self {
         note_times(&stream);
         stream
@@ -54,7 +55,7 @@ impl Arriving {
 impl Iterator for Arriving {
     type Item = Arrival;
 
-    /// Waits for more bytes; `None` at the end of the connection.
+    /// Waits for more bytes; `None` when the connection has ended.
     fn next(&mut self) -> Option<Arrival> {
         match receive(&self.stream, &mut self.buffer) {
             Err(Errno::ECONNRESET) => None,
@@ -70,7 +71,8 @@ pub fn note_times(socket: &impl AsFd) {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).expect("a clock");
 }
 
-/// Receives from a socket set up by [`note_times`], waiting for data if necessary.
+/// Receives bytes with the time of their arrival from a socket set up by [`note_times`]. Waits for
+/// data if the socket has none.
 pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> nix::Result<Arrival> {
     let mut noted = nix::cmsg_space!(TimeSpec);
     let mut place = [IoSliceMut::new(buffer)];
@@ -91,7 +93,7 @@ pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> nix::Result<Arrival>
     })
 }
 
-/// A connection that ends on drop.
+/// A guard that ends a connection on drop.
 pub(crate) struct End(TcpStream);
 
 impl Drop for End {
@@ -100,7 +102,7 @@ impl Drop for End {
     }
 }
 
-/// Returns the realtime clock, which the kernel's timestamps use.
+/// Returns the time since 1970 by the realtime clock, which the kernel's timestamps use.
 pub fn now() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -113,9 +115,9 @@ pub(crate) fn flood(mut sending: TcpStream) {
     while sending.write_all(&buffer).is_ok() {}
 }
 
-/// Sends as fast as possible until `least` bits per second arrive for a second, which takes longer
-/// on a busy machine. Fails if more than `most` bits per second plus a burst of `burst` bits arrive
-/// in all that time.
+/// Sends as fast as possible until at least `least` bits arrive within one second. This can take
+/// longer than a second on a busy machine. Fails if more bits than `most` per second plus `burst`
+/// have arrived since the start.
 #[track_caller]
 pub fn assert_rate(
     sending: TcpStream,

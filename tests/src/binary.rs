@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Path of the `braid` under test: `$BRAID_BIN`, else built by the cargo that runs the tests, else
-/// the one beside the tests if they run without cargo. The last two are development builds, which
-/// is reported on standard error.
+/// Path of the `braid` under test: `$BRAID_BIN`, else a build by the cargo that runs the tests,
+/// else the file beside the test program if cargo does not run the tests. The last two are
+/// development builds, which a line on standard error says.
 pub fn braid() -> &'static Path {
     static BRAID: OnceLock<PathBuf> = OnceLock::new();
     BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(built_and_said, PathBuf::from))
@@ -47,8 +47,8 @@ fn build() -> PathBuf {
     folder.join("braid")
 }
 
-/// Path of the Multus program that `cargo xtask test` builds, in `$BRAID_CACHE` or
-/// `~/.cache/braid`; `None` if it is missing.
+/// Path of the Multus program that `cargo xtask test` builds in `$BRAID_CACHE` or `~/.cache/braid`;
+/// `None` if the program is missing.
 pub fn multus() -> Option<PathBuf> {
     Some(cache().join("multus/multus")).filter(|program| program.is_file())
 }
@@ -60,8 +60,8 @@ fn cache() -> PathBuf {
     env::var_os("BRAID_CACHE").map_or_else(home, PathBuf::from)
 }
 
-/// Folder of the reference plugins: `$BRAID_REFERENCE`, else the folder of `cargo xtask bench
-/// --setup` in `$BRAID_CACHE` or `~/.cache/braid`; `None` if they are missing.
+/// Folder of the reference plugins: `$BRAID_REFERENCE`, else the folder that `cargo xtask bench
+/// --setup` fills in `$BRAID_CACHE` or `~/.cache/braid`. `None` if the plugins are missing.
 pub fn reference() -> Option<&'static Path> {
     static REFERENCE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

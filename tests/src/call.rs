@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-/// Environment and standard input of a call; a method per verb runs it.
+/// Environment and standard input of a plugin call. The methods named after CNI verbs run it.
 #[derive(Debug, Clone)]
 pub struct Call {
     plugin: String,
     is_reference: bool,
-    /// File to start instead of the plugin in the sandbox.
+    /// Path of the file to start, instead of the file of `plugin` in the sandbox's plugin folder.
     file: Option<PathBuf>,
-    /// Program and arguments that run the plugin.
+    /// Program and arguments that run the plugin, such as `strace -f`. Empty to run the plugin
+    /// directly.
     under: Vec<String>,
     stdin: Vec<u8>,
     conf: Value,
@@ -26,7 +27,7 @@ pub struct Call {
 /// Output of a plugin call.
 #[derive(Debug)]
 pub struct Answer {
-    /// Exit code; 128 plus its number for a signal.
+    /// Exit code; 128 plus the signal's number if a signal ended the plugin.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
@@ -61,21 +62,22 @@ impl Call {
         call.env("CNI_IFNAME", "eth0")
     }
 
-    /// Calls the reference plugin instead.
+    /// Calls the reference plugin instead of braid.
     #[must_use]
     pub fn reference(mut self) -> Self {
         self.is_reference = true;
         self
     }
 
-    /// Starts the plugin's file at this path; its folder becomes `CNI_PATH`.
+    /// Starts the plugin from the file at this path. The file's folder becomes `CNI_PATH`.
     #[must_use]
     pub fn by(mut self, file: &str) -> Self {
         self.file = Some(file.into());
         self
     }
 
-    /// Runs the plugin through another command, words separated by white space: `strace -f`.
+    /// Runs the plugin through another command, such as `strace -f`. White space separates its
+    /// words.
     #[must_use]
     pub fn under(mut self, command: &str) -> Self {
         self.under = command.split_whitespace().map(str::to_owned).collect();
@@ -156,12 +158,12 @@ impl Call {
         self.run("DEL")
     }
 
-    /// Runs CHECK with the ADD's result.
+    /// Runs CHECK with the result of the ADD as `prevResult`.
     pub fn check(&self, result: &Value) -> Answer {
         self.clone().prev(result).run("CHECK")
     }
 
-    /// Runs GC; `valid` lists container ID and interface of the attachments to keep.
+    /// Runs GC. `valid` lists the container ID and the interface of each attachment to keep.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Answer {
         let valid: Vec<Value> = valid
             .iter()
@@ -183,7 +185,7 @@ impl Call {
         self.clone().env("CNI_COMMAND", command).run_as_is()
     }
 
-    /// Runs the call with only the variables that were set, and `CNI_PATH`.
+    /// Runs the call with `CNI_PATH` and the variables that were set, and no other variables.
     #[track_caller]
     pub fn run_as_is(&self) -> Answer {
         let (program, path) = self.program();
@@ -252,7 +254,7 @@ impl Call {
 }
 
 impl Answer {
-    /// Returns the result of a call that must have succeeded.
+    /// Returns the result that the call printed. Fails if the call failed.
     #[track_caller]
     pub fn result(&self) -> Value {
         assert_eq!(
@@ -263,7 +265,8 @@ impl Answer {
         serde_json::from_str(&self.stdout).unwrap_or_else(|err| panic!("{err}: {}", self.stdout))
     }
 
-    /// Fails unless the call succeeded and printed nothing, as all verbs except ADD and VERSION do.
+    /// Fails unless the call succeeded and printed nothing. Verbs other than ADD and VERSION print
+    /// nothing.
     #[track_caller]
     pub fn ok(&self) {
         assert_eq!(
@@ -274,7 +277,7 @@ impl Answer {
         );
     }
 
-    /// Returns the error of a call that must have failed.
+    /// Returns the error that the call printed. Fails unless the call failed.
     #[track_caller]
     pub fn error(&self) -> Refusal {
         assert_eq!(
@@ -292,7 +295,8 @@ impl Answer {
         }
     }
 
-    /// Fails unless the call failed with this code and an error text with each of `words`.
+    /// Fails unless the call failed with this error code, and its error text contains each of
+    /// `words`.
     #[track_caller]
     pub fn refused(&self, code: u64, words: &[&str]) {
         let error = self.error();
@@ -304,8 +308,9 @@ impl Answer {
     }
 }
 
-/// Starts a program that the test may just have written. A process that another thread forked
-/// meanwhile holds the file open for writing until its own exec (ETXTBSY).
+/// Starts a program, even if the test has just written its file. Retries on ETXTBSY: a process that
+/// another thread forked during the write holds the file open for writing until that process calls
+/// exec.
 fn started(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {

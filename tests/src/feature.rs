@@ -1,4 +1,4 @@
-//! Features that a kernel or machine may lack, detected by use and not by version.
+//! Features that a kernel or machine may lack. They are detected by use, not by version.
 
 use crate::{binary, journal};
 use nix::sched::{CloneFlags, unshare};
@@ -28,29 +28,29 @@ pub enum Feature {
     FqCodel,
     /// Queues of kind `fq`.
     Fq,
-    /// Sockets of SCTP.
+    /// SCTP sockets.
     Sctp,
-    /// NAT of bridged packets (`br_netfilter`).
+    /// Netfilter hooks for bridged packets (`br_netfilter`).
     BridgeNf,
-    /// `AF_XDP` sockets, and LSM programs on `bind()`.
+    /// `AF_XDP` sockets, and BPF LSM programs on `bind()`.
     XskBind,
     /// The tool bpftool.
     Bpftool,
-    /// Tables of the legacy iptables, and its program.
+    /// The legacy iptables: its kernel tables and its program.
     IptablesLegacy,
-    /// The reference plugins.
+    /// The reference CNI plugins.
     Reference,
-    /// flannel's CNI plugin, any release.
+    /// flannel's CNI plugin, of any release.
     ReferenceFlannel,
-    /// The reference's `dhcp` plugin.
+    /// The reference `dhcp` plugin.
     ReferenceDhcp,
     /// The DHCP server dnsmasq.
     Dnsmasq,
 }
 
 impl Feature {
-    /// True if the machine has the feature. If not, the journal notes that the test of this thread
-    /// skips a part and needs another kernel.
+    /// True if the machine has the feature. If not, notes in the journal that this thread's test
+    /// skips a part, and which kernel that part needs.
     pub fn is_here(self) -> bool {
         let missing = self.missing();
         if let Some(why) = &missing {
@@ -59,7 +59,8 @@ impl Feature {
         missing.is_none()
     }
 
-    /// Returns the reason why a test that needs the feature cannot run here; `None` if it can.
+    /// Returns the reason why a test that needs the feature cannot run on this machine; `None` if
+    /// it can.
     pub fn missing(self) -> Option<String> {
         static KERNEL: [OnceLock<bool>; 9] = [const { OnceLock::new() }; 9];
         let run_by = "run by cargo xtask vm 6.12";
@@ -132,7 +133,7 @@ fn has_iptables_legacy() -> bool {
     .all(|path| std::fs::exists(path).unwrap_or(false))
 }
 
-/// True if the kernel runs LSM programs before it binds a socket, and has `AF_XDP` sockets.
+/// True if the kernel runs BPF LSM programs before it binds a socket, and has `AF_XDP` sockets.
 fn asks_programs() -> bool {
     const TRY: &str = r#"
 import ctypes, platform, socket, struct
@@ -179,7 +180,8 @@ fn has_bpftool() -> bool {
     *FOUND.get_or_init(|| run("bpftool", "version"))
 }
 
-/// Tries to add it in a new namespace.
+/// True if a link or qdisc can be added in a new network namespace. `thing` holds the arguments of
+/// `ip link add`, or of `tc` if it begins with `qdisc`.
 fn can_add(thing: &str) -> bool {
     let attempt = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("new network namespace");
@@ -210,13 +212,15 @@ fn run(tool: &str, args: &str) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// Reports a skipped test past the harness, which would hide the line.
+/// Reports a skipped test on standard error and in the journal. The line goes past the test
+/// harness, which would hide it.
 pub fn tell_skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
     journal::skip(test, why);
 }
 
-/// Writes the features that the kernel has and lacks into braid's feature cache.
+/// Overwrites braid's feature cache: the kernel has the features `has` and lacks the features
+/// `lacks`.
 pub fn pretend(has: &[&str], lacks: &[&str]) {
     let release =
         std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel says its release");

@@ -7,15 +7,16 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
-/// Variable with the path of the journal.
+/// Environment variable with the path of the journal.
 const VARIABLE: &str = "BRAID_TEST_JOURNAL";
 
-/// Records how long the test of this thread had a sandbox.
+/// Records for how long this thread's test used a sandbox.
 pub(crate) fn time(took: Duration) {
     note(&format!("TIME {:.1} {}", took.as_secs_f64(), test()));
 }
 
-/// Returns target and name of this thread's test; the harness names the thread after the test.
+/// Returns the target and the name of this thread's test. The harness names each thread after its
+/// test.
 pub(crate) fn test() -> String {
     let own = std::env::current_exe().unwrap_or_default();
     // cargo names a test program after its target, followed by a hash.
@@ -31,7 +32,8 @@ pub(crate) fn skip(test: &str, why: &str) {
     note(&format!("SKIP {test}: {why}"));
 }
 
-/// Appends a line. Tests run in parallel, so each line is a single write at the end of the file.
+/// Appends a line to the journal. Tests run in parallel, so each line is a single write at the end
+/// of the file.
 fn note(line: &str) {
     let Some(path) = std::env::var_os(VARIABLE) else {
         return;

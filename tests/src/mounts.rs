@@ -3,7 +3,7 @@
 use nix::mount::{MsFlags, mount};
 use std::path::Path;
 
-/// Mounts an empty file system.
+/// Mounts an empty tmpfs.
 pub(crate) fn tmpfs(at: &Path) {
     mount(
         Some("tmpfs"),
@@ -21,7 +21,7 @@ pub(crate) fn bind(from: &Path, to: &Path) {
     mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind mount");
 }
 
-/// Like [`bind`], including all mounts below.
+/// Mounts a folder at another path, with all mounts below the folder.
 pub(crate) fn bind_all(from: &Path, to: &Path) {
     let none: Option<&str> = None;
     mount(

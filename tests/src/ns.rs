@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Probes of a slow duplicate address detection, one per second: more than [`PATIENCE`] allows.
+/// Number of probes that makes duplicate address detection take 600 s, as the kernel sends one per
+/// second. This is longer than [`PATIENCE`].
 const SLOW_PROBES: &str = "600";
 
 /// A network namespace in which tools can run.
@@ -16,8 +17,8 @@ const SLOW_PROBES: &str = "600";
 pub struct Ns {
     name: String,
     path: PathBuf,
-    /// Open only if the path is not the namespace's own mount. A container's namespace ends with
-    /// its mount.
+    /// Open file of the namespace; `None` if `path` is the namespace's own mount. A container's
+    /// namespace then ends with its mount.
     file: Option<File>,
 }
 
@@ -50,17 +51,17 @@ impl Ns {
         }
     }
 
-    /// Returns the namespace's name in the test.
+    /// Returns the name that the test gave the namespace.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the path, as in `CNI_NETNS`.
+    /// Returns the namespace's path, for `CNI_NETNS`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs `work` in the namespace, on a separate thread. A socket opened there stays in the
+    /// Runs `work` in the namespace, on a separate thread. A socket that `work` opens stays in the
     /// namespace.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
@@ -78,8 +79,8 @@ impl Ns {
         }
     }
 
-    /// Runs a command in the namespace, words separated by white space, and returns its standard
-    /// output, or its error output as `Err`.
+    /// Runs a command in the namespace and returns its standard output, or its standard error as
+    /// `Err`. White space separates the words of the command.
     pub fn try_run(&self, command: &str) -> Result<String, String> {
         let mut words = command.split_whitespace();
         let program = words.next().expect("a command");
@@ -115,7 +116,7 @@ impl Ns {
             .unwrap_or_else(|err| panic!("{}: {command}: {err}: {text}", self.name))
     }
 
-    /// Returns [`Ns::json`] as a list.
+    /// Returns the output of a tool that prints a JSON array.
     #[track_caller]
     pub fn list(&self, command: &str) -> Vec<Value> {
         match self.json(command) {
@@ -151,8 +152,8 @@ impl Ns {
         names.map(str::to_owned).collect()
     }
 
-    /// Returns the addresses of a link with their prefix lengths, sorted, without the kernel's
-    /// link-local ones.
+    /// Returns the addresses of a link with their prefix lengths, sorted, without IPv6 link-local
+    /// addresses.
     #[track_caller]
     pub fn addrs(&self, link: &str) -> Vec<String> {
         let links = self.list(&format!("ip -j addr show dev {link}"));
@@ -174,17 +175,19 @@ impl Ns {
         addrs
     }
 
-    /// Extends duplicate address detection to ten minutes for links created from now on. This is
-    /// longer than [`Ns::assert_asks_at_once`] waits, so that it fails if detection runs.
+    /// Extends duplicate address detection to ten minutes for links created after this call.
+    /// [`Ns::assert_asks_at_once`] gives up earlier, so it fails if detection runs.
     #[track_caller]
     pub fn detect_slowly(&self) {
         self.set_sysctl("net/ipv6/conf/default/dad_transmits", SLOW_PROBES);
     }
 
-    /// Fails if duplicate address detection runs for the link's link-local address, after
-    /// [`Ns::detect_slowly`]. The node sends neighbour solicitations for a forwarded packet from
-    /// that address, and would give up before the detection ends. Even without detection, an
-    /// address is tentative until the kernel's worker has run.
+    /// Fails if duplicate address detection runs for the link's link-local address. Call
+    /// [`Ns::detect_slowly`] before the link is created.
+    ///
+    /// The node sends its neighbour solicitations for a forwarded packet from this address, and
+    /// would give up on the packet before the detection ends. Even without detection, an address is
+    /// tentative until a kernel worker has run.
     #[track_caller]
     pub fn assert_asks_at_once(&self, link: &str) {
         assert_eq!(
@@ -202,7 +205,7 @@ impl Ns {
         });
     }
 
-    /// Returns a link once the kernel's worker has set its `operstate` to up.
+    /// Waits until a kernel worker has set the link's `operstate` to `UP`, then returns the link.
     #[track_caller]
     pub fn noted_link(&self, name: &str) -> Value {
         let is_noted = || self.the_link(name)["operstate"] == "UP";
@@ -210,15 +213,15 @@ impl Ns {
         self.the_link(name)
     }
 
-    /// Waits until duplicate address detection has ended for all IPv6 addresses and their local
-    /// routes exist.
+    /// Waits until no IPv6 address of the namespace is tentative. Duplicate address detection has
+    /// then ended, and the local routes of the addresses exist.
     #[track_caller]
     pub fn await_own_addresses(&self) {
         let shown = || self.run("ip -6 addr show tentative");
         self.wait(|| shown().is_empty(), shown);
     }
 
-    /// Waits until a kernel worker has done its part.
+    /// Waits until `is_done` returns true. Fails after [`PATIENCE`], with the text of `shown`.
     #[track_caller]
     fn wait(&self, is_done: impl Fn() -> bool, shown: impl Fn() -> String) {
         let start = Instant::now();
@@ -228,8 +231,8 @@ impl Ns {
         }
     }
 
-    /// Returns all routes of a family (`-4` or `-6`), as `ip -j route` prints them, without the
-    /// routes that the kernel creates: the `local` table, and IPv6 link-local and multicast.
+    /// Returns all routes of a family (`-4` or `-6`), as `ip -j route` prints them. Leaves out
+    /// routes that the kernel creates: the `local` table, and IPv6 link-local and multicast routes.
     pub fn routes(&self, family: &str) -> Vec<Value> {
         let all = self.list(&format!("ip -j {family} route show table all"));
         all.into_iter()

@@ -1,4 +1,5 @@
-//! Comparison of two implementations' ADDs, without the names and addresses that each one chooses.
+//! Comparison of the ADDs of two implementations. Names and addresses that each implementation
+//! chooses by itself are left out.
 
 use crate::ns::Ns;
 use serde_json::{Map, Value, json};
@@ -15,8 +16,8 @@ const POD_SYSCTLS: &[&str] = &[
 /// Sysctls of the node that plugins write.
 const HOST_SYSCTLS: &[&str] = &["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
 
-/// Returns the result, and the links, addresses, routes and sysctls of the container and the host.
-/// Host ends of veths and netkits are renamed to `veth*`, hardware addresses to `mac`.
+/// Returns an ADD's result, and the links, addresses, routes and sysctls of the container and the
+/// host. Host ends of veths and netkits are renamed to `veth*`, and hardware addresses to `mac`.
 pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     json!({
         "result": without_choices(result),
@@ -25,7 +26,7 @@ pub fn outcome(host: &Ns, pod: &Ns, result: &Value) -> Value {
     })
 }
 
-/// Replaces the host names and hardware addresses in a result.
+/// Replaces generated host link names and all hardware addresses in a result.
 pub fn without_choices(result: &Value) -> Value {
     let mut result = result.clone();
     for interface in result["interfaces"].as_array_mut().into_iter().flatten() {
@@ -39,7 +40,8 @@ pub fn without_choices(result: &Value) -> Value {
     result
 }
 
-/// Replaces a name that was chosen at random or by hash.
+/// Returns `veth*` for the name of a host link that was chosen at random or by hash, and other
+/// names unchanged.
 fn general(name: &str) -> String {
     let is_chosen = name.len() > 8 && (name.starts_with("veth") || name.starts_with("nk"));
     if is_chosen {
@@ -75,7 +77,8 @@ fn side(ns: &Ns, sysctls: &[&str]) -> Value {
             )
         })
         .collect();
-    // Created by the kernel, some of them with a delay. A VRF's table holds them beside the others.
+    // The kernel creates these routes, some of them with a delay. A VRF's table holds them beside
+    // other routes.
     let is_own = |route: &Value| {
         ["local", "broadcast", "anycast", "multicast"]
             .iter()
@@ -163,7 +166,7 @@ fn link(link: &Value) -> Value {
     })
 }
 
-/// Formats a route, without its protocol.
+/// Formats a route as text, without its protocol.
 fn route(route: &Value) -> String {
     let mut words = vec![route["dst"].as_str().unwrap_or_default().to_owned()];
     for key in [
@@ -178,7 +181,8 @@ fn route(route: &Value) -> String {
     words.join(" ")
 }
 
-/// Returns a line for each difference between two outcomes; `-` is the first, `+` the second.
+/// Returns a line for each difference between two outcomes. `-` marks lines of `one`, `+` lines of
+/// `other`.
 pub fn differences(one: &Value, other: &Value) -> Vec<String> {
     let (one, other) = (flat(one), flat(other));
     let only = |sign: &str, here: &[String], there: &[String]| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! State of the real host, on which a leaking sandbox could leave something.
+//! State of the real host that a leaking sandbox could change.
 
 use std::fs;
 use std::process::Command;

@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Folder of the containers' namespaces.
+/// Folder in which the network namespaces of containers are mounted.
 const NAMESPACES: &str = "/run/netns";
-/// Folder of the covered folders.
+/// Folder in which the sandbox bind-mounts the real folders before it covers them.
 const COVERED: &str = "/run/.covered";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// An isolated host for one test. This thread, and every process it starts, sees a separate
-/// network, an empty `/run`, and nothing in `/var/lib/cni`, `/var/lib/braid` and `/etc/cni`. It
-/// dereferences to the host's namespace.
+/// An isolated host for one test. The test's thread, and every process that it starts, sees a
+/// separate network, an empty `/run`, and nothing in `/var/lib/cni`, `/var/lib/braid` and
+/// `/etc/cni`. A `Sandbox` dereferences to the host's namespace.
 #[derive(Debug)]
 pub struct Sandbox {
     host: Ns,
@@ -38,7 +38,7 @@ pub struct Sandbox {
     start: Instant,
 }
 
-/// State to which the thread returns.
+/// Namespaces and working directory to which the thread returns when the sandbox is dropped.
 #[derive(Debug)]
 struct Before {
     net: File,
@@ -47,7 +47,7 @@ struct Before {
 }
 
 impl Sandbox {
-    /// Moves this thread into a new sandbox, until the value is dropped.
+    /// Moves this thread into a new sandbox until the returned value is dropped.
     #[expect(
         clippy::new_without_default,
         reason = "it changes the thread, which no default should"
@@ -57,7 +57,8 @@ impl Sandbox {
             nix::unistd::geteuid().is_root(),
             "these tests need root: they make network and mount namespaces"
         );
-        // Built and located outside, because neither may see the sandbox.
+        // braid is built, and the reference plugins are located, before the thread enters the
+        // sandbox: inside it their folders are not visible.
         let (braid, _) = (binary::braid(), binary::reference());
         assert!(
             braid.is_file(),
@@ -80,7 +81,7 @@ impl Sandbox {
         cover();
         let host = Ns::current("host");
         host.run("ip link set lo up");
-        // A new namespace inherits it from the machine, which may be a router.
+        // A new namespace inherits the sysctl from the machine, which may be a router.
         host.set_sysctl("net/ipv4/ip_forward", "0");
         Self {
             host,
@@ -91,21 +92,21 @@ impl Sandbox {
         }
     }
 
-    /// Returns the namespace that represents the node.
+    /// Returns the network namespace that represents the node.
     pub fn host(&self) -> &Ns {
         &self.host
     }
 
-    /// Creates a namespace for a container or for the outside world; its `lo` is down, as runtimes
-    /// create it.
+    /// Creates a network namespace for a container or for the outside world. Its `lo` is down, as
+    /// after a runtime has created a namespace.
     pub fn pod(&self, name: &str) -> Rc<Ns> {
         let pod = Rc::new(Ns::create(name, &Path::new(NAMESPACES).join(name)));
         self.pods.borrow_mut().push(Rc::clone(&pod));
         pod
     }
 
-    /// Ends a container's namespace. Its path remains as a plain file, as `ip netns` leaves it
-    /// after a crash.
+    /// Deletes a container's network namespace. Its path remains as a plain file, as `ip netns`
+    /// leaves it after a crash.
     pub fn end(&self, pod: &Ns) {
         nix::mount::umount2(pod.path(), nix::mount::MntFlags::MNT_DETACH)
             .expect("namespace is mounted");
@@ -114,11 +115,12 @@ impl Sandbox {
             .retain(|other| other.path() != pod.path());
     }
 
-    /// Creates an outside world: a namespace behind a link of the host, which has `host_addr` and
-    /// is nobody's gateway.
+    /// Creates an outside world: a namespace connected to the host by a veth. `host_addr` and
+    /// `its_addr` are the addresses of the two ends. The outside world has no route through the
+    /// host.
     ///
-    /// The link is named like the namespace on both sides and forwards immediately, because
-    /// duplicate address detection is off.
+    /// Both ends of the veth are named `name`. They forward immediately, because duplicate address
+    /// detection is off.
     pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
         let outside = self.pod(name);
         self.host.run(&format!(
@@ -147,7 +149,8 @@ impl Sandbox {
         State::take(std::iter::once(&self.host).chain(pods.iter().map(Rc::as_ref)))
     }
 
-    /// Returns the remaining objects of single attachments: links, rules, leases, records.
+    /// Returns the remaining objects that belong to single attachments: links, rules, leases,
+    /// records.
     pub fn leftovers(&self) -> Vec<String> {
         state::leftovers(&self.host)
     }
@@ -158,7 +161,7 @@ impl Sandbox {
         assert_eq!(self.leftovers(), Vec::<String>::new(), "left behind");
     }
 
-    /// Creates a plugin from a script, in the sandbox's plugin folder.
+    /// Creates a plugin from the text of a script, in the sandbox's plugin folder.
     pub fn script(&self, name: &str, text: &str) {
         use std::os::unix::fs::PermissionsExt;
         let path = Path::new(PLUGINS).join(name);
@@ -179,8 +182,8 @@ impl Deref for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let strays = strays();
-        // A thread that was just joined may still share the folder in the kernel, and then setns()
-        // is refused.
+        // A thread that was just joined may still share the working directory in the kernel, and
+        // then setns() is refused.
         unshare(CloneFlags::CLONE_FS).expect("a folder of its own");
         setns(&self.before.mnt, CloneFlags::CLONE_NEWNS).expect("back to the mount namespace");
         setns(&self.before.net, CloneFlags::CLONE_NEWNET).expect("back to the network namespace");
@@ -201,8 +204,8 @@ impl Drop for Sandbox {
     }
 }
 
-/// Returns the mount point of the real host's cgroup2, alone or beside cgroup1; `None` if there is
-/// none. Mounting it again would change the options of this mount.
+/// Returns the real host's mount point of cgroup v2, which may be mounted beside v1; `None` if
+/// cgroup v2 is not mounted. Another mount of it would change the options of this one.
 pub fn cgroup2() -> Option<PathBuf> {
     let usual = [CGROUPS, "/sys/fs/cgroup/unified"]
         .map(PathBuf::from)
@@ -213,7 +216,8 @@ pub fn cgroup2() -> Option<PathBuf> {
         .find(|path| path.join("cgroup.controllers").exists())
 }
 
-/// Covers everything that a test could change by empty mounts that only this mount namespace sees.
+/// Covers everything that a test could change with empty mounts, which only this mount namespace
+/// sees.
 fn cover() {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
@@ -243,7 +247,8 @@ fn cover() {
     }
 }
 
-/// Covers `folder` with a tmpfs of symlinks to its entries, without the entries `hidden`.
+/// Covers `folder` with a tmpfs that holds a symlink to each entry of `folder`, except the entries
+/// `hidden`.
 fn cover_one(folder: &str, hidden: &[&str]) {
     let covered = Path::new(COVERED).join(&folder[1..]);
     fs::create_dir_all(&covered).expect("place for what is covered");

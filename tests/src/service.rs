@@ -1,4 +1,5 @@
-//! A service in a container, and clients that report if it was reached and which address it saw.
+//! A service in a container, and clients that report whether they reached it and which client
+//! address it saw.
 
 use crate::arriving::PATIENCE;
 use crate::ns::Ns;
@@ -15,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Wait for an answer that must not arrive.
+/// Longest wait for an answer that must not arrive.
 const IN_VAIN: Duration = Duration::from_millis(500);
 /// Interval at which a service checks if it should end.
 const TURN: Duration = Duration::from_millis(20);
 
-/// A protocol with ports.
+/// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names")]
 pub enum Transport {
@@ -29,7 +30,8 @@ pub enum Transport {
     Sctp,
 }
 
-/// Answers each client with the client's address, in all families, until it is dropped.
+/// A service that answers each IPv4 or IPv6 client with the client's address. Dropping the value
+/// ends the service.
 #[derive(Debug)]
 pub struct Service {
     ends: Arc<AtomicBool>,
@@ -37,7 +39,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service in `ns`.
+    /// Starts a service in `ns` that listens on `port`.
     #[track_caller]
     pub fn start(ns: &Ns, transport: Transport, port: u16) -> Self {
         let any = SocketAddr::new("::".parse().expect("an address"), port);
@@ -98,8 +100,8 @@ impl Drop for Service {
     }
 }
 
-/// Retries while the port is in use. After a service has ended, its port stays taken until a child
-/// that another test's thread forked meanwhile has executed its program.
+/// Calls `open` again while it returns `EADDRINUSE`. After a service has ended, its port stays
+/// taken until every child process that another test's thread forked meanwhile has called exec.
 fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -121,14 +123,14 @@ fn said(from: SocketAddr) -> String {
 }
 
 impl Ns {
-    /// Requests an answer from the service at `to`; returns the client's address as the service saw
+    /// Requests an answer from the service at `to`. Returns the client's address as the service saw
     /// it, or the error.
     pub fn ask(&self, transport: Transport, to: &str) -> Result<IpAddr, String> {
         self.ask_for(PATIENCE, transport, to)
     }
 
     /// True if no answer comes from `to` within 500 ms. On a busy machine an answer may only be
-    /// late: tests also let the answer through and check that it arrives.
+    /// late, so tests also check that an allowed answer arrives.
     pub fn asks_in_vain(&self, transport: Transport, to: &str) -> bool {
         self.ask_for(IN_VAIN, transport, to).is_err()
     }
@@ -164,7 +166,8 @@ fn sctp(to: SocketAddr) -> nix::Result<OwnedFd> {
     )
 }
 
-/// Returns the standard library's TCP type, which works for any socket that accepts.
+/// Returns a listening SCTP socket. It has the standard library's TCP type, which works for any
+/// socket that accepts connections.
 fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = sctp(at)?;
     match at {
@@ -177,7 +180,7 @@ fn listen_sctp(at: SocketAddr) -> io::Result<TcpListener> {
 
 fn connect_sctp(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let socket = sctp(to)?;
-    // Also limits the kernel's wait for an association.
+    // This timeout also limits the kernel's wait for an association.
     setsockopt(&socket, sockopt::SendTimeout, &time_val(patience))?;
     match to {
         SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to))?,

@@ -1,5 +1,5 @@
-//! Everything that a call can change, as text to compare, and the part that an attachment must not
-//! leave behind.
+//! Everything that a call can change, as text to compare. Also the objects that an attachment must
+//! not leave behind.
 
 use crate::ns::Ns;
 use serde_json::Value;
@@ -20,7 +20,7 @@ const FOLDERS: &[&str] = &[
     "/etc/cni",
     "/sys/fs/bpf",
 ];
-/// Commands that list the kernel's state of each namespace.
+/// Commands that list the kernel's state of a network namespace.
 const LOOKS: &[&str] = &[
     "ip -d -j link",
     "ip -j addr",
@@ -28,7 +28,7 @@ const LOOKS: &[&str] = &[
     "ip -j -6 rule",
 ];
 
-/// Links, addresses, routes, rules, sysctls and files, by name.
+/// Links, addresses, routes, rules, sysctls and files: maps the name of each object to its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State(BTreeMap<String, String>);
 
@@ -69,7 +69,7 @@ impl State {
         Self(state)
     }
 
-    /// Removes everything that an IPAM may keep after it released the address: folder, lock and
+    /// Removes the files that an IPAM may keep after it has released an address: folder, lock and
     /// round-robin mark.
     #[must_use]
     pub fn without_marks(mut self) -> Self {
@@ -78,21 +78,21 @@ impl State {
         self
     }
 
-    /// Removes the files.
+    /// Removes the files, so that only the network state is left.
     #[must_use]
     pub fn of_network(mut self) -> Self {
         self.0.retain(|name, _| !name.starts_with('/'));
         self
     }
 
-    /// Fails with the differences unless both states are the same.
+    /// Fails and lists the differences if the two states are not equal.
     #[track_caller]
     pub fn assert_same(&self, later: &Self) {
         let differences = self.differences(later);
         assert!(differences.is_empty(), "changed:\n{differences}");
     }
 
-    /// Returns a line for each difference, before (`-`) and after (`+`).
+    /// Returns a line for each difference. `-` marks a value of `self`, `+` a value of `later`.
     pub fn differences(&self, later: &Self) -> String {
         let mut text = String::new();
         for (name, value) in &self.0 {
@@ -109,8 +109,8 @@ impl State {
     }
 }
 
-/// True for permanent folders and locks, an index that is useless after a reboot, and the feature
-/// cache of the kernel.
+/// True for paths in `/run/braid` that are not state of an attachment: permanent folders, locks,
+/// the kernel's feature cache, and an index that is useless after a reboot.
 fn is_cache(path: &str) -> bool {
     let files = ["attachments", "kernel", "leaving", "program"];
     let is_below = |folder: &&str| path.starts_with(folder);
@@ -124,13 +124,13 @@ fn name_of(item: &Value, at: usize) -> String {
     format!("{name} ({at})")
 }
 
-/// Removes everything that changes by itself.
+/// Removes from `item` the attributes that the kernel changes by itself.
 fn steady(mut item: Value) -> Value {
     if let Some(item) = item.as_object_mut() {
         for key in ["operstate", "flags", "stats64", "expires"] {
             item.remove(key);
         }
-        // Timers of a bridge and its ports.
+        // The timers of a bridge and its ports are in `linkinfo`.
         item.remove("linkinfo");
     }
     if let Some(infos) = item.get_mut("addr_info").and_then(Value::as_array_mut) {
@@ -140,7 +140,7 @@ fn steady(mut item: Value) -> Value {
     item
 }
 
-/// Returns each file and folder below `root` with mode and content.
+/// Maps the path of each file and folder below `root` to its mode and content.
 pub fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -171,7 +171,7 @@ pub fn tree(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns short content unchanged, and long content as length and hash.
+/// Returns short content unchanged, and content of more than 1024 bytes as its length and hash.
 fn shown(bytes: &[u8]) -> String {
     if bytes.len() <= 1024 {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -189,8 +189,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the remaining objects of single attachments. Objects shared by the node may stay:
-/// bridges, tables and their chains, the round-robin mark, locks.
+/// Returns the remaining objects that belong to single attachments. Objects that attachments share
+/// may stay: bridges, tables and their chains, the round-robin mark, locks.
 pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     let mut left = Vec::new();
     for link in host.list("ip -d -j link") {
@@ -260,8 +260,8 @@ fn rules(host: &Ns) -> Vec<String> {
     .collect()
 }
 
-/// Returns every program run by a filter of the host, as `link side: name`, and every clsact qdisc
-/// without filters.
+/// Returns every program that a tc filter of the host runs, as `link side: name`, and every clsact
+/// qdisc without filters.
 #[track_caller]
 pub fn filters(host: &Ns) -> Vec<String> {
     let mut found = Vec::new();
@@ -277,7 +277,8 @@ pub fn filters(host: &Ns) -> Vec<String> {
     found
 }
 
-/// Returns [`filters`] of one link, or the words of `tc`.
+/// Returns the programs of one link's tc filters, in the format of [`filters`], or the error text
+/// of `tc`.
 fn filters_of(host: &Ns, link: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut is_empty = true;
@@ -301,8 +302,8 @@ fn filters_of(host: &Ns, link: &str) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// True for a veth or netkit with its other end in another namespace, except the test's own link to
-/// the outside.
+/// True for the host end of a pod's veth or netkit: its peer is in another namespace, and its name
+/// begins like the names that plugins choose.
 fn is_pod_side(link: &Value) -> bool {
     let name = link["ifname"].as_str().unwrap_or_default();
     let is_named = |kind, prefix| link["linkinfo"]["info_kind"] == kind && name.starts_with(prefix);

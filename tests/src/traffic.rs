@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
-/// Longest wait of a server, in seconds. Its client gives up earlier.
+/// Longest wait of a server, in seconds. Clients give up earlier, after [`PATIENCE`].
 const SERVERS_PATIENCE: i64 = 90;
 
 impl Ns {
@@ -27,7 +27,7 @@ impl Ns {
             .is_err()
     }
 
-    /// Returns [`Ns::can_ping`] if `is_right`, else [`Ns::cannot_ping`].
+    /// Returns [`Ns::can_ping`] if `is_right` is true, else [`Ns::cannot_ping`].
     pub fn can_ping_only_if(&self, is_right: bool, to: &str) -> bool {
         if is_right {
             self.can_ping(to)
@@ -36,8 +36,8 @@ impl Ns {
         }
     }
 
-    /// Sends this many bytes to `server` in `there` as fast as possible, and returns their
-    /// arrivals.
+    /// Sends `bytes` bytes as fast as possible to the address `server` in the namespace `there`,
+    /// and returns their arrivals.
     #[track_caller]
     pub fn send(&self, there: &Ns, server: &str, bytes: usize) -> Vec<Arrival> {
         let (mut sending, receiving) = self.connection_to(there, server);
@@ -55,7 +55,8 @@ impl Ns {
         all
     }
 
-    /// Runs `work` while sending to `server` in `there` as fast as possible.
+    /// Runs `work` while this namespace sends as fast as possible to the address `server` in the
+    /// namespace `there`.
     #[track_caller]
     pub fn while_sending<T>(&self, there: &Ns, server: &str, work: impl FnOnce() -> T) -> T {
         let (sending, receiving) = self.connection_to(there, server);
@@ -69,7 +70,7 @@ impl Ns {
         })
     }
 
-    /// Runs [`assert_rate`] on a connection to `server` in `there`.
+    /// Runs [`assert_rate`] on a connection to the address `server` in the namespace `there`.
     #[track_caller]
     pub fn assert_sends(&self, there: &Ns, server: &str, least: f64, limit: (f64, f64)) {
         let (sending, receiving) = self.connection_to(there, server);
@@ -106,8 +107,8 @@ impl Ns {
         );
     }
 
-    /// Connects to `server` in `there` and exchanges a byte. Returns the client's address as the
-    /// server saw it.
+    /// Connects to the address `server` in the namespace `there` and exchanges a byte. Returns the
+    /// client's address as the server saw it.
     #[track_caller]
     pub fn seen_by(&self, there: &Ns, server: &str) -> IpAddr {
         let (listener, to) = listen(there, server);
@@ -129,13 +130,14 @@ impl Ns {
     }
 }
 
-/// Listens on a free port of `server`, with a time limit for the client and its bytes.
+/// Listens on a free port of the address `server`, with a time limit for the client's connection
+/// and bytes.
 fn listen(there: &Ns, server: &str) -> (TcpListener, SocketAddr) {
     let server: IpAddr = server.parse().expect("an address");
     let listener = there
         .enter(|| TcpListener::bind(SocketAddr::new(server, 0)))
         .expect("listen");
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit this timeout.
     setsockopt(
         &listener,
         sockopt::ReceiveTimeout,

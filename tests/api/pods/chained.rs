@@ -1,10 +1,12 @@
-//! Plugins in a folder beside a list on disk: each runs once, started by braid or by the runtime.
+//! Plugins in a folder beside a plugin list on disk. Each of them runs exactly once, started either
+//! by braid or by the runtime.
 
 use super::networks::cnitool;
 use super::{CONF_DIR, Node, Pod, Value, bridged, calls, json, spy};
 use std::fs;
 
-/// Creates plugin files in a folder beside lists, and a folder and a file that are not plugins.
+/// Creates plugin files in a folder that is beside plugin lists, and also a folder and a file that
+/// are not plugins.
 fn beside(folder: &str, plugins: &[(&str, Value)]) {
     fs::create_dir_all(folder).expect("a folder");
     fs::create_dir_all(format!("{folder}/00-folder.conf")).expect("a folder that is no plugin");
@@ -14,7 +16,7 @@ fn beside(folder: &str, plugins: &[(&str, Value)]) {
     }
 }
 
-/// Returns a list with this name and the spy plugin.
+/// Returns a plugin list with this name, the plugin `spy` and the keys of `more`.
 fn spied_list(name: &str, more: &Value) -> Value {
     let mut list = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "spy"}]});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -23,12 +25,12 @@ fn spied_list(name: &str, more: &Value) -> Value {
     list
 }
 
-/// Formats the calls of a verb.
+/// Returns the expected lines of the log of [`calls`]: `verb` followed by each of `calls`.
 fn lines(verb: &str, calls: &[&str]) -> Vec<String> {
     calls.iter().map(|call| format!("{verb} {call}")).collect()
 }
 
-/// Checks that every verb runs these plugins, in this order or in reverse.
+/// Checks that ADD and CHECK run these plugins in this order, and that DEL runs them in reverse.
 #[track_caller]
 fn runs(pod: &Pod, plugins: &[&str]) {
     let result = pod.call.add().result();
@@ -91,7 +93,7 @@ fn plugins_of_a_lists_folder_run_after_its_own() {
             "STATUS default  spy"
         ]
     );
-    // A list without plugins, then a list that ignores the folder.
+    // First a list without plugins, then a list that ignores the folder.
     let alone = json!({"cniVersion": "1.1.0", "name": "default"});
     Node::set_default(&alone);
     runs(&node.pod("none", ""), &default[1..]);
@@ -131,7 +133,7 @@ fn an_unreadable_plugin_file_fails_the_pod_before_anything_runs() {
         "{error:?}"
     );
     assert_eq!(calls(), [""; 0]);
-    // DEL of a pod that was attached earlier continues.
+    // DEL still works for a pod that was attached earlier.
     pod.call.del().ok();
     node.assert_nothing_left(&pod);
 }
@@ -212,7 +214,7 @@ fn a_runtime_that_runs_the_folder_itself_leaves_nothing_for_braid() {
         for (key, value) in more.as_object().into_iter().flatten() {
             list[key] = value.clone();
         }
-        // The test's call helper installs the program into the runtime's folder.
+        // This call makes the test's helper install the program into the runtime's folder.
         pod.call.run("VERSION").result();
         fs::write(format!("{folder}/00-pods.conflist"), list.to_string())
             .expect("the runtime's list");

@@ -1,13 +1,13 @@
-//! IPAMClaims: addresses that outlive a pod, with claims on a real API server.
+//! `IPAMClaim` objects on a real API server: addresses that outlive a pod.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy, uid};
 use braid_core::k8s::DEFAULT_NETWORK;
 use std::fs;
 
-/// Folder of the network's leases.
+/// Folder with the leases of the network `lan1`.
 const LEASES: &str = "/var/lib/cni/networks/lan1";
 
-/// Creates a claim owned by a virtual machine, with its controller's finalizer.
+/// Creates an `IPAMClaim` that is owned by a virtual machine, with the finalizer of its controller.
 fn claim(node: &Node, name: &str, network: &str) -> Value {
     let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid"});
     let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["kubevirt.io/persistent-ipam"]});
@@ -22,7 +22,7 @@ fn refers_to(network: &str, claim: &str) -> String {
     json!([{"name": network, "ipam-claim-reference": claim}]).to_string()
 }
 
-/// Returns the addresses leased to claims, each with the first line of its file.
+/// Returns `<address> <first line of its lease file>` for each address that is leased to a claim.
 fn held() -> Vec<String> {
     let names = fs::read_dir(LEASES)
         .into_iter()
@@ -41,7 +41,7 @@ fn held() -> Vec<String> {
     held
 }
 
-/// Ends a pod like the kubelet and its owner.
+/// Detaches and deletes a pod, as the kubelet and the pod's owner would.
 fn end(node: &Node, pod: &Pod) {
     pod.call.del().ok();
     node.world.sandbox.end(&pod.ns);
@@ -95,7 +95,7 @@ fn a_claims_addresses_stay_until_it_is_deleted() {
         .filter(|asked| asked.contains("ipamclaims"))
         .collect();
     assert_eq!(of_claims, ["get ipamclaims", "patch ipamclaims/status"]);
-    // Other pods, while the claim is in use and afterwards.
+    // Other pods refer to the claim, while it is in use and afterwards.
     let second = node.pod("second", &refers_to("lan", "vm-a.lan"));
     second
         .call
@@ -218,7 +218,7 @@ fn a_claim_moves_with_its_virtual_machine() {
     };
     let source = node.annotated("source", &of_vm(&json!({})));
     source.call.add().result();
-    // On another node, without the lease.
+    // The virtual machine moves to another node, which has no lease.
     let target = node.annotated(
         "target",
         &of_vm(&json!({"kubevirt.io/migrationJobName": "job"})),
@@ -243,7 +243,8 @@ fn a_claim_belongs_to_one_secondary_network_that_keeps_leases() {
     };
     claim(&node, "vm", "lan1");
     claim(&node, "of-others", "blue");
-    // A delegate without support for claims ignores them, and braid does not request them.
+    // A foreign plugin that does not support claims ignores the reference, and braid does not get
+    // the claim.
     let pod = node.pod("ignores", &refers_to("spied", "none"));
     pod.call.add().result();
     assert!(
@@ -280,8 +281,7 @@ fn a_claim_belongs_to_one_secondary_network_that_keeps_leases() {
         node.assert_nothing_left(&pod);
     }
     assert_eq!(node.world.get("ipamclaim", "vm")["status"], Value::Null);
-    // The resource's schema: both keys of the specification are required, and the status is a
-    // subresource.
+    // The CRD's schema requires both keys of the specification, and makes the status a subresource.
     for spec in [json!({"network": "lan"}), json!({"interface": "net1"})] {
         let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim",
             "metadata": {"name": "half", "namespace": "of-one"}, "spec": spec});

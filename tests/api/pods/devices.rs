@@ -1,5 +1,5 @@
-//! Devices from end to end: a kubelet's socket, files of device plugins, the plugins, and the pod's
-//! status.
+//! Devices from end to end: the kubelet's socket, the files of device plugins, the CNI plugins, and
+//! the pod's status.
 
 use super::{NETWORKS, Node, Pod, Value, bridged, calls, json, spied, spy};
 use crate::kubelet::{Kubelet, Manner, pod as resources};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const DEVINFO: &str = "/var/run/k8s.cni.cncf.io/devinfo";
 
-/// Creates a network that uses devices of a resource.
+/// Creates a network whose pods get a device of `resource`.
 pub(super) fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
     let annotations = json!({"k8s.v1.cni.cncf.io/resourceName": resource});
     let [api, kind] = ["k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"];
@@ -17,7 +17,7 @@ pub(super) fn taking(node: &Node, name: &str, resource: &str, config: &Value) {
         .create(json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {"config": config.to_string()}}));
 }
 
-/// Creates a pod on node-1 with the resource claim `nics`.
+/// Creates a pod on node-1 that uses the resource claim `nics`.
 pub(super) fn claiming(node: &Node, name: &str, networks: &str) -> Pod {
     let claims = json!([{"name": "nics", "resourceClaimName": "nics"}]);
     let container =
@@ -31,13 +31,13 @@ pub(super) fn claiming(node: &Node, name: &str, networks: &str) -> Pod {
     )
 }
 
-/// Writes a file of a device plugin.
+/// Writes a device-information file, as a device plugin would.
 fn dp_file(name: &str, content: &str) {
     fs::create_dir_all(format!("{DEVINFO}/dp")).expect("a folder");
     fs::write(format!("{DEVINFO}/dp/{name}"), content).expect("a file");
 }
 
-/// Returns the files of attachments, by name.
+/// Returns name and content of the device-information files that belong to attachments.
 fn cni_files() -> Vec<(String, String)> {
     let files = fs::read_dir(format!("{DEVINFO}/cni"))
         .into_iter()
@@ -51,7 +51,7 @@ fn cni_files() -> Vec<(String, String)> {
     files
 }
 
-/// Returns `<interface>: <device-info>` of each status entry that has one.
+/// Returns interface and `device-info` of each status entry that has a `device-info`.
 fn told(node: &Node, pod: &Pod) -> Vec<(String, Value)> {
     let entries = node
         .status(pod)
@@ -67,7 +67,7 @@ fn told(node: &Node, pod: &Pod) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Returns device information of each kind with all its keys, and one unknown key.
+/// Returns device information of each type, with all keys of the type and an unknown key.
 fn kinds() -> [Value; 4] {
     let of = |kind: &str, keys: Value| json!({"type": kind, "version": "1.1.0", kind: keys, "org.example/more": [1]});
     [

@@ -1,4 +1,4 @@
-//! Pods without a working connection to the API server, or with a delayed one.
+//! Pods whose node has no working connection to the API server, or a slow one.
 
 use super::{Node, bridged, calls, json, spy};
 use crate::{Fault, write_kubeconfig};
@@ -6,13 +6,13 @@ use braid_tests::Ns;
 use std::fs;
 use std::time::Duration;
 
-/// Points the kubeconfig at a port without a listener.
+/// Rewrites the kubeconfig so that it names a port at which nothing listens.
 fn cut_off() {
     let nowhere = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
     write_kubeconfig(&nowhere, &json!({"token": "some-token"}));
 }
 
-/// A DNS server, ready once it has become a daemon.
+/// A DNS server. It is ready once it has become a daemon.
 struct NameServer<'n>(&'n Ns);
 
 impl<'n> NameServer<'n> {
@@ -31,7 +31,7 @@ impl Drop for NameServer<'_> {
     }
 }
 
-/// The C library resolves names; the shipped build has musl.
+/// braid resolves names by the C library, which is musl in the shipped build.
 #[test]
 fn the_api_server_is_resolved_by_hosts_file_dns_and_search_domain() {
     let Some(node) = Node::new("by-name", &[]) else {

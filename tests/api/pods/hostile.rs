@@ -1,5 +1,5 @@
-//! Annotations and networks of an attacker: a clear error in bounded time and memory, and nothing
-//! is run or written.
+//! Annotations and networks written by an attacker. braid must refuse them with a clear error in
+//! bounded time and memory, and must not run or write anything.
 
 use super::{NETWORKS, Node, Pod, Value, calls, json, spy};
 use braid_core::k8s::DEFAULT_NETWORK;
@@ -8,20 +8,20 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest time of any such call, even on a busy machine.
+/// Longest duration of a call with hostile input, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
-/// Limit of memory for any such call, in KiB.
+/// Largest memory of a call with hostile input, in KiB.
 const PEAK: u64 = 64 << 10;
-/// Longest readable error, in bytes.
+/// Longest error message that a person still reads, in bytes.
 const READABLE: usize = 2000;
 /// System calls that start programs or create names in a file system.
 const WATCHED: &str = "execve,execveat,open,openat,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,\
     renameat,renameat2";
-/// Folders of braid's own state.
+/// Folders in which braid keeps its state.
 const STATE: &[&str] = &["/run/braid", "/var/lib/cni/"];
 
-/// Runs `verb` and returns its violations: an answer beyond the limits, a started program, or a
-/// file created outside braid's own state.
+/// Runs `verb` under strace. Returns its answer and a line for each violation: too much time or
+/// memory, a started program, or a file created outside braid's own state.
 fn run(node: &Node, call: &Call, verb: &str) -> (Answer, Vec<String>) {
     node.world.sandbox.script("watch", include_str!("watch.py"));
     let watched = format!("/run/cni-bin/watch strace -f -qq -o /run/trace -e trace={WATCHED}");
@@ -45,7 +45,8 @@ fn run(node: &Node, call: &Call, verb: &str) -> (Answer, Vec<String>) {
     (answer, harm)
 }
 
-/// True if a system call starts a program, or may create a file outside braid's own state.
+/// True if this line of strace shows a system call that starts a program, or that may create a file
+/// outside braid's own state.
 fn is_harm(line: &str) -> bool {
     let text = line
         .split_once(' ')
@@ -58,7 +59,7 @@ fn is_harm(line: &str) -> bool {
     }
     let is_own =
         |path: &str| STATE.iter().any(|folder| path.starts_with(folder)) && !path.contains("/..");
-    // Relative to an open folder.
+    // The path is relative to an open folder.
     let is_beside = |path: &str| !path.contains('/') && path != "..";
     text.split('"')
         .skip(1)
@@ -66,7 +67,8 @@ fn is_harm(line: &str) -> bool {
         .any(|path| !is_own(path) && !is_beside(path))
 }
 
-/// Fails unless an ADD of each pod is refused with its words and changes nothing.
+/// Fails unless ADD of each pod is refused and changes nothing. The error must contain the words
+/// beside the pod.
 #[track_caller]
 fn refuses(node: &Node, pods: &[(Pod, &str)]) {
     let mut faults = Vec::new();
@@ -80,7 +82,7 @@ fn refuses(node: &Node, pods: &[(Pod, &str)]) {
         let said = answer.stdout.as_str();
         let error: Value = serde_json::from_str(said).unwrap_or_default();
         let msg = error["msg"].as_str().unwrap_or_default();
-        // A retry would always fail: with code 11 the runtime would retry.
+        // Error code 11 would make the runtime retry, and each retry would fail too.
         if answer.code != 1 || error["code"] == 11 || msg.is_empty() || msg.len() > READABLE {
             harm.push("it is no refusal that a person reads".to_owned());
         }
@@ -100,7 +102,7 @@ fn refuses(node: &Node, pods: &[(Pod, &str)]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Returns annotations, each with words of the expected error.
+/// Returns hostile annotations, each with words of the expected error.
 fn annotations() -> Vec<(String, &'static str)> {
     let long = "x".repeat(250 * 1024);
     let item = |key: &str, value: &str| json!([{"name": "a", key: value}]).to_string();

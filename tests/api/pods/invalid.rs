@@ -1,9 +1,10 @@
-//! Values that make the whole annotation invalid, before anything runs.
+//! Invalid values in an annotation. Each makes the whole annotation invalid before any plugin runs.
 
 use super::{NETWORKS, Node, calls, json, spy};
 use braid_tests::Value;
 
-/// Annotations, each with its requirement and words of the expected error.
+/// Invalid annotations. Each has its requirement in docs/conformance.md and words of the expected
+/// error.
 const INVALID: &[(&str, &str, &str)] = &[
     ("n4", "Net_A", "item 1: \"Net_A\""),
     ("n4", r#"[{"name":"Net_A"}]"#, "item 1: name \"Net_A\""),

@@ -1,11 +1,12 @@
-//! DEL of a pod with lost or damaged records, including the record of foreign plugins: the API and
-//! the node show the attachments.
+//! DEL of a pod whose records are lost or damaged, including the records of foreign plugins. braid
+//! finds the attachments in the API and on the node.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy};
 use crate::write_kubeconfig;
 use std::fs;
 
-/// Overwrites the records of a pod's container with `text`, or deletes them if it is `None`.
+/// Overwrites the records of a pod's container with `text`, or deletes the records if `text` is
+/// `None`.
 fn damage(pod: &Pod, text: Option<&str>) {
     let _ = fs::remove_dir_all("/var/lib/braid");
     let folder = format!("/run/braid/attachments/{}", pod.name);
@@ -116,7 +117,7 @@ fn an_unresponsive_api_does_not_fail_del() {
     let pod = node.pod("web", "lan");
     pod.call.add().result();
     damage(&pod, None);
-    // Accepts connections without answering.
+    // This server accepts connections but never answers.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("https://{}", deaf.local_addr().expect("an address"));
     write_kubeconfig(

@@ -1,6 +1,6 @@
-//! A pod's networks through the binary: braid is called like by a runtime, and judged by the
-//! kernel, `kubectl` and a foreign plugin that logs its calls. A comment above a test names the
-//! requirements of docs/conformance.md that it covers.
+//! A pod's networks through the program: tests call braid as a runtime would. They check the result
+//! with the kernel, `kubectl` and a foreign plugin that logs its calls. A comment above a test
+//! names the requirements of docs/conformance.md that it covers.
 
 mod chained;
 mod claims;
@@ -25,18 +25,18 @@ use braid_tests::{Call, Ns, Value};
 use std::fs;
 use std::rc::Rc;
 
-/// File of the default network.
+/// Path of the default network's configuration.
 const DEFAULT: &str = "/etc/cni/default.conflist";
-/// Folder of networks that a NetworkAttachmentDefinition only names.
+/// Folder with configurations of networks whose NetworkAttachmentDefinition has only a name.
 const CONF_DIR: &str = "/etc/cni/more";
 
-/// A node with braid: a [`World`] with a default network, the foreign plugin `spy`, and networks in
-/// its namespace.
+/// A node with braid: a [`World`] with a default network, the foreign plugins `spy` and `spy2`, and
+/// networks in the test's Kubernetes namespace.
 struct Node {
     world: World,
 }
 
-/// A pod with a container that the runtime attaches.
+/// A pod with a container, and the call with which the runtime attaches it.
 struct Pod {
     name: String,
     ns: Rc<Ns>,
@@ -72,8 +72,8 @@ impl Node {
         fs::write(DEFAULT, network.to_string()).expect("write the default network");
     }
 
-    /// Creates NetworkAttachmentDefinitions: a string is used verbatim as the configuration, null
-    /// means no configuration.
+    /// Creates NetworkAttachmentDefinitions. A string is the text of the configuration. Null means
+    /// that the object has no configuration.
     fn create_networks(&self, networks: &[(&str, Value)]) {
         let object = |(name, config): &(&str, Value)| {
             let (namespace, name) = name
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Creates a pod that requests these networks, and its container's namespace.
+    /// Creates a pod that requests `networks`, and the network namespace of its container.
     fn pod(&self, name: &str, networks: &str) -> Pod {
         self.annotated(name, &json!({NETWORKS: networks}))
     }
@@ -105,7 +105,8 @@ impl Node {
         self.container(&self.world.create_pod(name, annotations))
     }
 
-    /// Creates pods that request these networks in one API request.
+    /// Creates all pods in one API request. Each entry is a pod's name and the networks that it
+    /// requests.
     fn pods(&self, networks: &[(String, &str)]) -> Vec<Pod> {
         let object = |(name, networks): &(String, &str)| {
             let metadata = json!({"name": name, "namespace": self.world.namespace, "annotations": {NETWORKS: networks}});
@@ -132,7 +133,7 @@ impl Node {
             .collect()
     }
 
-    /// Creates a pod's container and its namespace.
+    /// Creates the network namespace of a pod's container, and the call that attaches it.
     fn container(&self, pod: &Value) -> Pod {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let (ns, world) = (self.world.sandbox.pod(name), &self.world);
@@ -153,7 +154,8 @@ impl Node {
         }
     }
 
-    /// Returns the pod's `network-status` annotation; empty if it is missing.
+    /// Returns the entries of the pod's `network-status` annotation; empty if there is no
+    /// annotation.
     fn status(&self, pod: &Pod) -> Vec<Value> {
         Self::status_of(&self.world.get("pod", &pod.name))
     }
@@ -165,7 +167,8 @@ impl Node {
         serde_json::from_str(text).expect("a list of objects")
     }
 
-    /// Returns `<name> <interface> <default>` of each entry.
+    /// Returns `<name> <interface> <default>` of each entry in the pod's `network-status`
+    /// annotation.
     fn entries(&self, pod: &Pod) -> Vec<String> {
         let own = format!("{}/", self.world.namespace);
         let line = |entry: &Value| {
@@ -175,7 +178,7 @@ impl Node {
         self.status(pod).iter().map(line).collect()
     }
 
-    /// Returns `<type> <reason>: <message>` of each event of the namespace.
+    /// Returns `<type> <reason>: <message>` of each event in the test's Kubernetes namespace.
     fn events(&self) -> Vec<String> {
         let json = self.world.server.kubectl(
             &["get", "events", "-n", &self.world.namespace, "-o", "json"],
@@ -199,12 +202,14 @@ impl Node {
             .collect()
     }
 
-    /// Returns `<verb> <resource>` of each request of braid's account in the test's namespace.
+    /// Returns `<verb> <resource>` of each request that braid's account has sent about objects in
+    /// the test's Kubernetes namespace.
     fn requests(&self) -> Vec<String> {
         self.requests_of("braid")
     }
 
-    /// Like [`Node::requests`], for another account.
+    /// Returns `<verb> <resource>` of each request that `account` has sent about objects in the
+    /// test's Kubernetes namespace.
     fn requests_of(&self, account: &str) -> Vec<String> {
         let audit = self.world.server.audit_of(account);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -227,7 +232,7 @@ impl Node {
         audit.requests().iter().filter(is_own).map(line).collect()
     }
 
-    /// Fails unless a failed or undone call left nothing in the pod or on the node.
+    /// Fails if a failed or undone call has left anything in the pod or on the node.
     #[track_caller]
     fn assert_nothing_left(&self, pod: &Pod) {
         self.world.sandbox.assert_nothing_left();
@@ -235,8 +240,8 @@ impl Node {
     }
 }
 
-/// Returns a bridge with a gateway in 10.`number`.0.0/24. The default network is number 0 and has
-/// the pod's default route.
+/// Returns the configuration of a bridge with a gateway in 10.`number`.0.0/24. Number 0 is the
+/// default network, which also has the pod's default route.
 fn bridged(number: u8) -> Value {
     let mut ipam = json!({"type": "host-local", "subnet": format!("10.{number}.0.0/24")});
     if number == 0 {
@@ -251,7 +256,7 @@ fn bridged(number: u8) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]})
 }
 
-/// Returns a network of the spy plugin, with additional keys.
+/// Returns the configuration of a network with the plugin `spy` and the keys of `more`.
 fn spy(name: &str, more: &Value) -> Value {
     let mut conf = json!({"cniVersion": "1.0.0", "name": name, "type": "spy"});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -260,7 +265,7 @@ fn spy(name: &str, more: &Value) -> Value {
     conf
 }
 
-/// Returns the logged calls so far.
+/// Returns all calls that the spy plugins have logged so far.
 fn spied() -> Vec<Value> {
     let log = fs::read_to_string("/run/spied").unwrap_or_default();
     log.lines()
@@ -268,7 +273,8 @@ fn spied() -> Vec<Value> {
         .collect()
 }
 
-/// Returns `<verb> <network> <interface> <plugin>` of the logged calls, and clears the log.
+/// Returns `<verb> <network> <interface> <plugin>` of each call that the spy plugins have logged,
+/// and clears the log.
 fn calls() -> Vec<String> {
     let line = |call: &Value| {
         let text = |key: &str| call[key].as_str().unwrap_or_default();

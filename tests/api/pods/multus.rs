@@ -1,12 +1,12 @@
-//! Known faults of Multus, tested on the same server: `docs/conformance.md` lists them with these
-//! and other tests.
+//! Known faults of Multus that braid must not have. `docs/conformance.md` lists the faults and
+//! their tests, here and elsewhere.
 
 use super::{CONF_DIR, DEFAULT, NETWORKS, Node, Value, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Returns a network of a plugin that supports STATUS.
+/// Returns the configuration of a spy network in CNI version 1.1.0, which has STATUS.
 fn newer(name: &str, more: &Value) -> Value {
     let mut conf = spy(name, more);
     conf["cniVersion"] = "1.1.0".into();
@@ -88,7 +88,8 @@ fn a_pod_is_identified_by_namespace_and_uid_not_by_name() {
             .with("defaultNetworks", json!(["more"]))
             .with("systemNamespaces", json!([system]))
     };
-    // A pod named like a system namespace, then a pod in a system namespace: both have a status.
+    // First a pod that is named like a system namespace, then a pod in a system namespace. Both
+    // must get a status.
     for (name, system, entries) in [
         (
             "kube-system",
@@ -104,7 +105,7 @@ fn a_pod_is_identified_by_namespace_and_uid_not_by_name() {
         call.del().ok();
         node.assert_nothing_left(&pod);
     }
-    // The kubelet and the API have different UIDs for a static pod.
+    // The kubelet and the API server have different UIDs for a static pod.
     let args =
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME=static;K8S_POD_UID=of-the-file";
     let of_file = json!({"kubernetes.io/config.source": "file", NETWORKS: "lan"});
@@ -226,7 +227,7 @@ fn the_default_networks_file_is_reread_on_each_call() {
     let of_folder = |pod: &super::Pod| pod.call.clone().with("clusterNetwork", folder);
     let pods = node.pods(&["first", "half", "second"].map(|name| (name.to_owned(), "")));
     of_folder(&pods[0]).add().result();
-    // A network whose file name sorts first, found half written and then complete.
+    // A network whose file name sorts first appears, at first half written and then complete.
     let text = spy("new", &json!({})).to_string();
     fs::write(format!("{folder}/10-new.conf"), &text[..text.len() / 2]).expect("half a network");
     let error = of_folder(&pods[1]).add().error();
@@ -298,7 +299,7 @@ fn an_existing_interface_is_an_error_and_is_kept() {
     assert_eq!(pod.ns.the_link("net1")["address"], "02:00:00:00:00:99");
     assert_eq!(pod.ns.link_names().len(), 2, "no eth0");
     node.world.sandbox.assert_nothing_left();
-    // An interrupted attempt does not block the next one.
+    // The interrupted attempt does not block the next ADD.
     pod.ns.run("ip link del net1");
     pod.call.add().result();
     pod.call.del().ok();

@@ -1,4 +1,4 @@
-//! Sources of a network's configuration.
+//! Places in which braid finds the configuration of a network.
 
 use super::{CONF_DIR, Node, bridged, calls, json, spied, spy};
 use std::fs;
@@ -64,8 +64,8 @@ fn a_network_is_found_in_its_object_or_on_disk_by_name() {
     node.assert_nothing_left(&pod);
 }
 
-/// Returns the path of libcni's command line: `$BRAID_CNITOOL`, or where `cargo xtask test`
-/// installs it.
+/// Returns the path of cnitool, libcni's command-line program: `$BRAID_CNITOOL`, or the path to
+/// which `cargo xtask test` installs it. `None` if it is missing.
 pub(super) fn cnitool() -> Option<PathBuf> {
     let cached = || {
         PathBuf::from(std::env::var_os("HOME").unwrap_or_default())
@@ -119,7 +119,7 @@ fn spec_config_contains_only_the_networks_configuration() {
         braid_tests::sandbox::PLUGINS,
         node.world.sandbox.pod("other"),
     );
-    // braid runs under both names.
+    // braid runs under both of these plugin names.
     for plugin in ["bridge", "host-local"] {
         node.world
             .sandbox

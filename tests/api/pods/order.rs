@@ -1,4 +1,4 @@
-//! Order in which networks are attached and detached, and the handling of failures.
+//! Order in which networks are attached and detached, and what happens after a failure.
 
 use super::{NETWORKS, Node, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;

@@ -1,11 +1,11 @@
-//! Rights of the shipped role. The program uses each of them.
+//! RBAC rights of the shipped role. braid uses each of them.
 
 use super::devices::{claiming, taking};
 use super::{NETWORKS, Node, Value, json};
 use crate::audit;
 use crate::kubelet::{Kubelet, Manner, pod as resources};
 
-/// Returns a network with addresses that a claim may hold.
+/// Returns the configuration of a network with an IPAM that supports `IPAMClaim`.
 fn claimable() -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24"});
     json!({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": "br1", "ipam": ipam})
@@ -26,7 +26,8 @@ fn each_right_of_the_role_is_used() {
     invalid.call.add().refused(7, &["lan@"]);
     pod.call.del().ok();
     pod.call.gc(&[]).ok();
-    // No slice contains the device that the kubelet reports, so the network does not get it.
+    // No `ResourceSlice` contains the device that the kubelet reports, so the network does not get
+    // this device.
     taking(&node, "vf", "none.example/vf", &claimable());
     let _kubelet = Kubelet::start(
         vec![resources(
@@ -61,7 +62,7 @@ fn of_multus() -> Value {
     ])
 }
 
-/// Creates the account of Multus, which the node then uses.
+/// Creates a service account with Multus' rights. The node uses this account from now on.
 fn as_multus(node: &Node, account: &str) {
     let server = node.world.server;
     server.kubectl(

@@ -1,8 +1,9 @@
-//! The pod's default routes, read from the kernel.
+//! Default routes of a pod, read from the kernel.
 
 use super::{Node, Pod, Value, bridged, calls, json, spy};
 
-/// Returns `<family> via <gateway> <interface> <metric>` of each default route.
+/// Returns `<gateway> <interface> <metric>` of each default route of a pod, IPv4 first. A metric
+/// that the kernel has chosen is left out.
 fn defaults(pod: &Pod) -> Vec<String> {
     let of = |family: &str| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -12,7 +13,7 @@ fn defaults(pod: &Pod) -> Vec<String> {
             .into_iter()
             .filter(|route| route["dst"] == "default");
         let line = |route: Value| {
-            // The metric is 1024 for IPv6 if none is given.
+            // An IPv6 route without a metric gets the metric 1024.
             let metric = route["metric"]
                 .as_u64()
                 .filter(|metric| *metric != 1024)
@@ -29,7 +30,8 @@ fn defaults(pod: &Pod) -> Vec<String> {
     [of("-4"), of("-6")].concat()
 }
 
-/// Returns a dual-stack bridge; for the default network, `routes` has both default routes.
+/// Returns the configuration of a network: a dual-stack bridge named by `number`, with `routes` in
+/// its IPAM.
 fn dual(number: u8, routes: &Value) -> Value {
     let ranges = json!([[{"subnet": format!("10.{number}.0.0/24")}], [{"subnet": format!("fd00:{number}::/64")}]]);
     let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
@@ -131,7 +133,7 @@ fn a_pod_without_any_default_route_gets_a_warning() {
         "Warning NoDefaultRoute: the pod has no default route: none of its networks provides one";
     assert_eq!(node.events(), [event]);
     pod.call.del().ok();
-    // A plugin need not report the routes that it adds.
+    // A plugin may add routes that it does not report.
     let add = [
         "link add eth0 type veth peer name eth1",
         "addr add 10.8.0.2/24 dev eth0",

@@ -1,5 +1,5 @@
-//! Secrets: braid's output never contains a token, or a secret that a network's configuration has
-//! for its plugin.
+//! Secrets: braid never prints a token, or a secret in a network's configuration that is for a
+//! plugin.
 
 use super::{NETWORK_STATUS, NETWORKS, Node, Value, bridged, calls, json, spy};
 use crate::token;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 const SECRET: &str = "canary-5b1e77d0";
 
-/// Returns a network of the spy plugin with a password, and additional keys.
+/// Returns the configuration of a spy network that contains a password, and the keys of `more`.
 fn secretive(name: &str, more: &Value) -> Value {
     let mut conf = spy(name, more);
     conf["password"] = SECRET.into();
@@ -18,7 +18,7 @@ fn secretive(name: &str, more: &Value) -> Value {
     conf
 }
 
-/// Returns networks with a secret: one that works, one with braid's own plugins, and others that
+/// Returns networks with a secret: one that works, one with braid's own plugins, and several that
 /// fail in different ways.
 fn networks() -> Vec<(&'static str, Value)> {
     let mut native = bridged(1);
@@ -69,7 +69,7 @@ fn networks() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Everything that was printed so far.
+/// All texts that braid has printed or written to the API so far.
 struct Heard(Vec<String>);
 
 impl Heard {
@@ -77,7 +77,7 @@ impl Heard {
         self.0.push(format!("{} {}", answer.stdout, answer.stderr));
     }
 
-    /// Runs braid with these arguments.
+    /// Runs braid with these arguments, and records its output.
     fn command(&mut self, words: &str) {
         let command = Command::new(binary::braid())
             .args(words.split_whitespace())
@@ -147,7 +147,7 @@ fn braid_never_prints_a_token_or_a_networks_secret() {
     heard.has_no(&[SECRET, &node.world.server.token]);
 }
 
-/// Runs lint, plan and try on manifests of the same networks.
+/// Runs `braid lint`, `plan` and `try` on manifests of these networks, and records the output.
 fn manifests(node: &Node, networks: &[(&str, Value)], heard: &mut Heard) {
     for (name, config) in networks {
         let config = config
@@ -237,7 +237,7 @@ fn files_of_a_pod_have_the_expected_modes() {
     for (path, expected) in [
         ("/run/braid/attachments/web/eth0:pods:braid.json", 0o100_600),
         ("/run/braid/attachments/web", 0o40_700),
-        // Other users may read the device information.
+        // Other users may read device information.
         (device_file.as_str(), 0o100_644),
         ("/run/k8s.cni.cncf.io/devinfo/cni", 0o40_755),
     ] {

@@ -1,14 +1,14 @@
-//! Requests in a pod's annotation.
+//! Networks, addresses and other parameters that a pod requests in its annotation.
 
 use super::{NETWORKS, Node, Pod, Value, bridged, calls, json, spied, spy};
 
-/// Returns a plugin's result with this address and hardware address.
+/// Returns a CNI result with this address and this hardware address, for a plugin to print.
 fn says(ip: &str, mac: &str) -> Value {
     let interface = json!({"name": "net1", "sandbox": "/run/netns/full", "mac": mac});
     json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": ip, "interface": 0}]})
 }
 
-/// Checks that an ADD fails with these words before any plugin runs.
+/// Checks that ADD of `pod` fails with error code 7 and these words before any plugin runs.
 #[track_caller]
 fn refuses(node: &Node, pod: &Pod, words: &[&str]) {
     pod.call

@@ -4,7 +4,7 @@ use super::{NETWORK_STATUS, Node, bridged, json, spy};
 use braid_tests::Value;
 use std::fs;
 
-/// Removes the container ID from an entry.
+/// Returns a status entry without the container ID.
 fn plain(mut entry: Value) -> Value {
     entry
         .as_object_mut()
@@ -83,7 +83,7 @@ fn an_entry_matches_the_kernels_state() {
     expected[2]["dns"] = dns;
     assert_eq!(status, expected);
     pod.call.del().ok();
-    // Consumers written for Multus read a key that is not in the specification.
+    // Programs written for Multus read a key that is not in the specification.
     let pod = node.pod("multus", r#"[{"name":"lan","default-route":["10.1.0.1"]}]"#);
     pod.call.add().result();
     let gateways = |entry: &Value| ["default-route", "gateway"].map(|key| entry[key].clone());
@@ -226,7 +226,7 @@ fn an_update_changes_only_the_annotation_and_drops_earlier_sandboxes() {
     pod.call.del().ok();
 }
 
-/// Writes the pod's status like another writer.
+/// Overwrites the status of the pod `web`, as another writer would.
 fn write_status(node: &Node, entries: &Value) {
     let annotation = format!("{NETWORK_STATUS}={entries}");
     let namespace = &node.world.namespace;

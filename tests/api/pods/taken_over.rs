@@ -1,5 +1,5 @@
-//! Pods attached by Multus on a node that now runs braid: the real Multus, with the reference
-//! plugins.
+//! Pods that Multus has attached on a node that now runs braid. The tests run the real Multus with
+//! the reference plugins.
 
 use super::{DEFAULT, Node, Pod, Value, bridged, calls, json, spied, spy};
 use crate::{token, uid};
@@ -10,12 +10,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Default folder of Multus.
+/// Folder in which Multus keeps its state by default.
 const CNI_DIR: &str = "/var/lib/cni/multus";
 const KUBECONFIG: &str = "/run/multus.kubeconfig";
 
-/// Creates a node with a bridge, a foreign plugin, and a bridge with a foreign IPAM as networks;
-/// `None` without Multus.
+/// Creates a node with three networks: a bridge, a foreign plugin, and a bridge with a foreign
+/// IPAM. `None` if Multus, the reference plugins or an API server is missing.
 fn node(namespace: &str) -> Option<Node> {
     if binary::multus().is_none() || binary::reference().is_none() {
         feature::tell_skip(
@@ -47,7 +47,7 @@ fn node(namespace: &str) -> Option<Node> {
     Some(node)
 }
 
-/// Attaches a pod with Multus.
+/// Attaches a pod with Multus. `more` holds additional keys of its configuration.
 fn attach(node: &Node, pod: &Pod, more: &Value) {
     let reference = binary::reference()
         .expect("the reference plugins")
@@ -102,7 +102,7 @@ fn attach(node: &Node, pod: &Pod, more: &Value) {
     );
 }
 
-/// Returns the files that Multus still has in `folder`.
+/// Returns the names of the files that Multus still has in `folder` and its folder `results`.
 fn noted(folder: &str) -> Vec<String> {
     let names = [folder.to_owned(), format!("{folder}/results")];
     let names = names

@@ -1,5 +1,5 @@
-//! Many pods created at the same time: time until all are Ready, and the network plugin's share by
-//! the runtime's metrics.
+//! Many pods created at the same time: the time until all are Ready, and the network plugin's share
+//! of it by containerd's metrics.
 
 use crate::pods;
 use anyhow::{Context, Result};
@@ -14,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const APP: &str = pods::BURST;
-/// Time for which the machine must be idle before the pods are created. The cluster itself uses a
-/// tenth of two processors, so the bound leaves room for it.
+/// Time for which the machine must be mostly idle before the pods are created. The cluster alone
+/// uses a tenth of two processors, which [`IDLE_SHARE`] allows.
 pub(crate) const REST: Duration = Duration::from_secs(2);
 const IDLE_SHARE: f64 = 0.8;
 
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A timer of containerd: number of calls and their total seconds.
+/// A timer of containerd: the number of calls, and their total duration in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Timer {
     count: f64,
@@ -68,9 +68,9 @@ impl Add for Timer {
 /// Timers of a node, in the order of [`TIMERS`].
 type Timers = [Timer; TIMERS.len()];
 
-/// containerd's timers with their labels: set-up and tear-down by the network plugin, and all of
-/// containerd's own work for the network of a sandbox. Most of that work is to create and unmount
-/// the namespace.
+/// containerd's timers: metric name and labels. The first two count the network plugin's calls for
+/// set-up and tear-down. The others count all of containerd's work for the network of a sandbox,
+/// which is mostly to create and to unmount the network namespace.
 const TIMERS: [(&str, &str); 4] = [
     (
         "containerd_cri_network_plugin_operations_duration_seconds_seconds",
@@ -83,7 +83,7 @@ const TIMERS: [(&str, &str); 4] = [
     ("containerd_cri_sandbox_create_network_seconds", ""),
     ("containerd_cri_sandbox_delete_network_seconds", ""),
 ];
-/// Names of the timers in the table. JSON has `_` between words.
+/// Names of [`TIMERS`] in the printed table. The JSON output has `_` instead of each blank.
 const NAMES: [&str; TIMERS.len()] = ["set up", "tear down", "create network", "delete network"];
 
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
@@ -128,8 +128,9 @@ fn each(one: &Timers, other: &Timers, what: fn(Timer, Timer) -> Timer) -> Timers
     std::array::from_fn(|at| what(one[at], other[at]))
 }
 
-/// Waits until the runtimes have deleted ended sandboxes, which the kubelet collects each minute.
-/// Each one is torn down once more then, which would count in the mean.
+/// Waits until the runtimes have deleted the ended sandboxes of all checks. The kubelet deletes
+/// ended sandboxes each minute, and each deletion is another tear-down, which would falsify the
+/// mean.
 fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     wait::until(
         "earlier sandboxes are collected",
@@ -148,15 +149,15 @@ fn await_collection(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     )
 }
 
-/// Returns true if the machine is mostly idle for `time`. Work left by earlier pods would count in
-/// the mean.
+/// Returns true if the machine is mostly idle for `time`. Remaining work for earlier pods would
+/// falsify the mean.
 pub(crate) fn is_at_rest(time: Duration) -> Result<bool> {
     let before = CpuTime::now()?;
     sleep(time);
     Ok((CpuTime::now()? - before).idle_share() >= IDLE_SHARE)
 }
 
-/// CPU time of all processors in ticks, from /proc/stat.
+/// Time of all processors since boot, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CpuTime {
     idle: f64,
@@ -169,7 +170,8 @@ impl CpuTime {
         Self::parse(&stat).context("/proc/stat does not begin with the sum of all processors")
     }
 
-    /// Parses the first line: `cpu`, then user, nice, system, idle and more.
+    /// Parses the first line of /proc/stat: `cpu`, then the ticks of user, nice, system, idle and
+    /// more.
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat
             .lines()
@@ -214,8 +216,8 @@ fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
     Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }
 
-/// Reads the timer `name` with these labels from metrics in Prometheus' text format. A timer
-/// without calls is absent, and is zero.
+/// Reads the timer `name` with these labels from metrics in Prometheus' text format. The metrics
+/// omit a timer without calls, and it is returned as zero.
 fn timer(metrics: &str, name: &str, labels: &str) -> Timer {
     let value = |ending: &str| {
         let value = |line: &'_ str| -> Option<String> {

@@ -5,7 +5,7 @@ use crate::smoke;
 use anyhow::{Result, ensure};
 use braid_testbed::{Cluster, deploy};
 
-/// A few pods on each node.
+/// Number of pods: a few on each node.
 const PODS: u32 = 6;
 
 /// Installs braid on the nodes, runs pods with it, and removes it.
@@ -18,12 +18,12 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
         );
     }
     let checked = deploy::bring(cluster).and_then(|()| pods(cluster));
-    // Restores the cluster after a failure too. The failure of the check is the one to return.
+    // This restores the cluster even after a failed check. The error of the check takes precedence.
     let taken_off = deploy::take_off(cluster);
     checked.and(taken_off)
 }
 
-/// Checks that pods get their network from braid, which keeps a record of each.
+/// Checks that pods get their network from braid, and that braid keeps a record of each pod.
 fn pods(cluster: &Cluster) -> Result<()> {
     smoke::run_and_look(
         cluster,
@@ -33,7 +33,7 @@ fn pods(cluster: &Cluster) -> Result<()> {
         },
         |node, traces| {
             let records = cluster.root(node)?.join("run/braid/attachments");
-            // The runtime may still know sandboxes of earlier pods, which have neither a record nor
+            // The runtime may still know sandboxes of earlier pods. They have neither a record nor
             // an address.
             let by_braid = traces
                 .sandboxes

@@ -1,5 +1,5 @@
-//! Check that hostPort and Services work as Kubernetes' conformance tests require, and leave
-//! nothing behind.
+//! Check that hostPort and Services work as Kubernetes' conformance tests require, and that they
+//! leave nothing behind.
 
 mod ask;
 mod manifests;
@@ -16,7 +16,7 @@ use manifests::APP;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Host port of three pods, as in Kubernetes' end-to-end test for pods "with same hostPort but
+/// Host port of all three pods, as in Kubernetes' end-to-end test for pods "with same hostPort but
 /// different hostIP and protocol".
 const PORT: u16 = 54323;
 const KINDS: &str = "service,pod";
@@ -26,8 +26,8 @@ const UDP: &str = "host-port-udp";
 /// Longest time until kube-proxy has started, and until deleted objects are gone from a node.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Creates pods with host ports and Services, sends requests from everywhere, deletes all, and
-/// looks for leftovers. After a failure the objects stay for inspection.
+/// Creates pods with host ports and Services, sends requests from every kind of client, deletes the
+/// objects, and looks for leftovers. After a failure the objects stay for inspection.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this check needs two")
@@ -83,7 +83,7 @@ pub(crate) fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
         .map(drop)
 }
 
-/// Returns the pods of node `at`. The pods with host ports are on `node`.
+/// Returns the pods to create on node `at`. The pods with host ports belong to `node`.
 fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     let mut pods: Vec<_> = manifests::backend_pods(at)
         .chain([manifests::client_pod(at)])
@@ -104,7 +104,8 @@ fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     pods
 }
 
-/// Checks that each of the three pods answers at its address and protocol, to every client.
+/// Checks that each of the three pods with host ports answers at its host IP and protocol, for
+/// every client.
 fn check_host_ports(cluster: &Cluster, [node, other]: [Node; 2]) -> Result<()> {
     let own = node.address();
     let at = |address| SocketAddrV4::new(address, PORT);

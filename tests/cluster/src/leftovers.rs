@@ -10,25 +10,25 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Description of the places that `find` searches.
+/// Description of everything that [`find`] searches.
 pub(crate) const KINDS: &str = "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
 
 /// The runtime's folder of network namespaces.
 const NAMESPACES: &str = "run/netns";
-/// Links of a node without pods, apart from bridges.
+/// Names of the links, apart from bridges, that a node without pods has.
 const OWN_LINKS: [&str; 4] = ["lo", "eth0", "eth1", DEVICE];
 
-/// Identifiers of deleted pods, to find leftovers.
+/// Identifiers of pods, to find their leftovers after their deletion.
 pub(crate) struct Traces {
     /// Number of pods with an address.
     pub(crate) pods: usize,
-    /// Sandbox ids, which are the container ids of CNI.
+    /// IDs of the pods' sandboxes, which are the CNI container IDs.
     pub(crate) sandboxes: Vec<String>,
-    /// Addresses in all networks.
+    /// Addresses of the pods in all their networks.
     addresses: Vec<String>,
 }
 
-/// Fails if `node` has leftovers of its pods, or elements for host ports.
+/// Fails if `node` has leftovers of the pods in `traces`, or nftables elements for any host port.
 pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
     let mut left = find(cluster, node, traces)?;
     left.extend(host_ports(cluster, node)?);
@@ -36,9 +36,9 @@ pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Res
     Ok(())
 }
 
-/// Deletes the empty network namespaces and returns their number. A runtime forgets a namespace if
-/// it is killed after creating it and before recording it. It has called no plugin for that
-/// namespace.
+/// Deletes the network namespaces that contain only `lo`, and returns their number. A runtime
+/// leaves such a namespace if it is killed after creating the namespace and before recording it. No
+/// plugin was called for the namespace then.
 pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     let mut deleted = 0;
     for path in files(&cluster.root(node)?.join(NAMESPACES)) {
@@ -54,7 +54,7 @@ pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     Ok(deleted)
 }
 
-/// Lists the leftovers of pods on `node`, a line each.
+/// Returns a line for each leftover on `node` of the pods in `traces`.
 pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec<String>> {
     let links = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "link"])?)?;
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "list", "ruleset"])?)?;
@@ -78,7 +78,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
     Ok(left)
 }
 
-/// Lists the elements for host ports in braid's table on `node`, of any pod.
+/// Returns all elements for host ports, of any pod, in braid's nftables table on `node`.
 fn host_ports(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "-j", "list", "ruleset", "inet"])?)?;
     Ok(host_port_elements(
@@ -108,8 +108,8 @@ fn host_port_elements(ruleset: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the lines of `ruleset` outside kube-proxy's tables. Those name the addresses of deleted
-/// pods until kube-proxy's next sync.
+/// Returns the lines of `ruleset` outside kube-proxy's tables. kube-proxy's tables contain
+/// addresses of deleted pods until its next sync.
 fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
     let mut is_kube_proxys = false;
     ruleset.lines().filter(move |line| {
@@ -121,7 +121,7 @@ fn without_kube_proxy(ruleset: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Traces {
-    /// Reads the identifiers of the pods with the label `app=<app>` that are on `node` now.
+    /// Reads the identifiers of the pods on `node` that have the label `app=<app>` and an address.
     pub(crate) fn of(cluster: &Cluster, node: Node, app: &str) -> Result<Self> {
         let pods = pods::list(cluster, app)?;
         let here = pods.iter().filter(|pod| {
@@ -134,7 +134,8 @@ impl Traces {
             sandboxes: pods::sandboxes(cluster, node, app)?,
             addresses,
         };
-        // The runtime knows sandboxes of earlier pods for a while. Their leftovers count too.
+        // The runtime knows the sandboxes of earlier pods for a while. The leftovers of those count
+        // too.
         ensure!(
             traces.sandboxes.len() >= traces.pods,
             "{node}: fewer sandboxes than pods"
@@ -142,7 +143,7 @@ impl Traces {
         Ok(traces)
     }
 
-    /// Returns the rules and elements of `ruleset` that name a sandbox or an address.
+    /// Returns the nft rules and elements of `ruleset` that contain a pod's sandbox ID or address.
     fn rules(&self, ruleset: &str) -> Vec<String> {
         let lines = without_kube_proxy(ruleset).map(str::trim);
         lines
@@ -158,17 +159,20 @@ impl Traces {
             || self.names_sandbox(line)
     }
 
-    /// The first 12 digits are enough, because tools shorten an id to that length.
+    /// Returns true if `text` contains the ID of a sandbox. Its first 12 digits are enough, because
+    /// tools shorten an ID to this length.
     fn names_sandbox(&self, text: &str) -> bool {
         self.sandboxes
             .iter()
             .any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// Returns true if the file is a leftover. A lease is a file named by an address, and a record
-    /// is in braid's folder of records. A file of libcni has the sandbox id in its path or text.
-    /// The owner of a program's slots is not a leftover: the kernel may have freed the program, and
-    /// the next attachment overwrites the file.
+    /// Returns true if the file is a leftover. This is a lease (a file named by an address), a
+    /// record in braid's folder of records, or a file of libcni with a sandbox ID in its path or
+    /// text.
+    ///
+    /// The file `run/braid/program` is not a leftover. It names the owner of an eBPF program's
+    /// slots. The kernel may have freed this program, and the next attachment overwrites the file.
     fn is_in_file(&self, path: &Path) -> bool {
         if path.ends_with("run/braid/program") {
             return false;
@@ -187,7 +191,8 @@ impl Traces {
     }
 }
 
-/// Returns a pod's addresses in its default network and, from its annotation, in all others.
+/// Returns a pod's addresses: of its default network from its status, and of all networks from its
+/// `network-status` annotation.
 fn addresses(pod: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(String::from);
     let entries = pods::network_status(pod);
@@ -215,7 +220,7 @@ fn foreign_links(links: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Lists all files under `dir` at any depth. A missing folder has none.
+/// Lists all files under `dir` at any depth. The list is empty if `dir` does not exist.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -226,7 +231,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the path as the node sees it.
+/// Returns the absolute path inside the node of a file below the node's root folder `root`.
 fn shown(path: &Path, root: &Path) -> String {
     path.strip_prefix(root).map_or_else(
         |_| path.display().to_string(),

@@ -1,4 +1,4 @@
-//! Check that bandwidth annotations limit a pod, through the runtime's `bandwidth` capability.
+//! Check that bandwidth annotations limit a pod's traffic, through the CNI capability `bandwidth`.
 
 use crate::pods;
 use anyhow::{Context, Result, ensure};
@@ -6,21 +6,21 @@ use braid_testbed::Cluster;
 use braid_testbed::sh;
 use serde_json::{Value, json};
 
-/// Limits of the pod, egress and ingress: annotation, and bits per second.
+/// Egress limit of the pod: value of the annotation, and bits per second.
 pub(crate) const EGRESS: (&str, u32) = ("10M", 10_000_000);
 pub(crate) const INGRESS: (&str, u32) = ("20M", 20_000_000);
-/// Bytes of a download: several seconds at the limit, so the burst hardly counts.
+/// Size of a download in bytes. It takes several seconds at the limit, so the burst hardly counts.
 const LOAD: u32 = 8 << 20;
-/// TCP payload's share of a rate at an MTU of 1500: 1448 of 1514 bytes.
+/// Share of TCP payload in a rate at an MTU of 1500: 1448 of 1514 bytes.
 const SHARE: f64 = 1448.0 / 1514.0;
-/// Accepted goodput as a share of that maximum. The burst increases it, and connecting and slow
-/// start decrease it.
+/// Accepted range of a download's rate, as a share of the largest TCP payload rate within the
+/// limit. The burst increases the rate, and connecting and slow start decrease it.
 const SHARES: std::ops::RangeInclusive<f64> = 0.85..=1.06;
-/// Largest number of downloads.
+/// Largest number of downloads until one reaches the accepted rate.
 const TRIES: usize = 4;
 
-/// Creates a pod with limits and a pod without, lets each download from the other, and deletes
-/// both.
+/// Creates a pod with limits and a pod without. Each pod downloads from the other one. Deletes both
+/// pods.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     pods::delete(cluster, "pod", pods::LIMIT)?;
     let limits = json!({"kubernetes.io/egress-bandwidth": EGRESS.0, "kubernetes.io/ingress-bandwidth": INGRESS.0});
@@ -64,7 +64,7 @@ fn pod(name: &str, annotations: &Value) -> Value {
     pod
 }
 
-/// Returns the spec of a pod that serves the download and its own name.
+/// Returns the spec of a pod that serves a file to download and its own name.
 pub(crate) fn spec() -> Value {
     let load = format!("dd if=/dev/zero of=/tmp/load bs={LOAD} count=1");
     let mut spec = pods::spec(&format!(
@@ -75,8 +75,9 @@ pub(crate) fn spec() -> Value {
     spec
 }
 
-/// Downloads from `server` to `client`, and fails unless the limit of one of them holds. No
-/// download may be faster. A busy machine may make it slower, so the best of several counts.
+/// Downloads from `server` to `client` several times. Fails if a download is faster than the limit
+/// of `bps` bits per second, or if all are much slower. A busy machine can slow down a download, so
+/// one good download is enough.
 pub(crate) fn check(
     cluster: &Cluster,
     client: &str,
@@ -101,7 +102,7 @@ pub(crate) fn check(
     anyhow::bail!("{client} fetched {LOAD} bytes from {server} too slowly {TRIES} times")
 }
 
-/// Measures the rate in bits per second of a download by `client` from the pod at `address`.
+/// Downloads from the pod at `address` to `client`, and returns the rate in bits per second.
 fn fetch(cluster: &Cluster, client: &str, address: &str) -> Result<f64> {
     let now = "read t _ < /proc/uptime; echo $t";
     let script = format!("{now}; timeout 60 wget -qO /dev/null http://{address}/load && {now}");

@@ -30,19 +30,19 @@ enum Verb {
     /// Check the basics of a CNI plugin: pods Ready, reachable from both nodes, exec, logs, and no
     /// leftovers
     Smoke(smoke::Options),
-    /// Make a node's address store read-only, wait for not Ready with the plugin's reason, repair
-    /// it, wait for Ready
+    /// Make a node's lease store read-only, wait until the node is not Ready with the plugin's
+    /// reason, repair the store, wait until the node is Ready
     StatusCheck(status_check::Options),
     /// Fail unless bandwidth annotations limit a pod
     LimitCheck,
     /// Fail unless host ports and Services work as Kubernetes' conformance tests require; needs `up
     /// --kube-proxy`
     HostportCheck,
-    /// Fail unless Multus' end-to-end scripts pass with another "type" as the only change of its
-    /// configuration; needs `deploy`
+    /// Fail unless Multus' end-to-end scripts pass after the plugin type in Multus' configuration,
+    /// and nothing else, was changed to braid; needs `deploy`
     MultusCheck,
-    /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and its
-    /// removal restores them
+    /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and
+    /// deploy/remove.yaml restores the nodes
     DeployCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`

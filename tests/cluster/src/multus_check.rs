@@ -17,23 +17,23 @@ use config::Form;
 use serde_json::{Deserializer, Value};
 use std::time::Duration;
 
-/// Kinds of Multus' manifest that are created. The entry point of its `DaemonSet` is started
-/// without a container.
+/// Kinds of objects that the check creates from Multus' manifest. Its `DaemonSet` is not created:
+/// the check starts the entry point of its container as a process.
 const KINDS: [&str; 4] = [
     "CustomResourceDefinition",
     "ClusterRole",
     "ClusterRoleBinding",
     "ServiceAccount",
 ];
-/// kubectl's names of the kinds without a namespace.
+/// kubectl's names for the created kinds that have no namespace.
 const CLUSTER_KINDS: &str = "customresourcedefinition,clusterrolebinding,clusterrole";
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "multus";
-/// CRD of networks, which an earlier check may have left.
+/// Name of the CRD for `NetworkAttachmentDefinition`, which an earlier check may have left.
 const DEFINITION: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Runs the scripts with each form of the configuration, and removes everything that the check has
+/// Runs the scripts with each form of the configuration, then removes everything that the check has
 /// created.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
@@ -69,7 +69,7 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     remove(cluster, nodes)
 }
 
-/// Returns the account, its role and the CRD of networks, from Multus' manifest.
+/// Returns Multus' service account, its role and the CRD of networks, from Multus' manifest.
 fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut parse = cluster.kubectl(["create", "--dry-run=client", "-o", "json", "-f"]);
     let text = sh::read(parse.arg(multus::manifest()?))?;
@@ -93,7 +93,7 @@ fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Deletes pods, networks, account and configurations.
+/// Deletes the pods, networks, service account and configurations of the check.
 fn remove(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     pods::delete(cluster, "pod", APP)?;
     if !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?.is_empty()

@@ -1,4 +1,4 @@
-//! Check that pods get the networks of their annotations, from the annotation to no leftovers.
+//! Check that pods get the networks of their annotations, and that they leave nothing behind.
 //!
 //! ```text
 //!              eth0 default network (bridge), by the node's original configuration
@@ -6,7 +6,7 @@
 //!              net2 served  bridge of the node, a limit, host port 20000 + the pod's number
 //! ```
 //!
-//! Networks of other types are in `types.rs`, addresses of a DHCP server in `dhcp.rs`.
+//! Networks of other types are in `types.rs`, and addresses from a DHCP server in `dhcp.rs`.
 
 pub(crate) mod attached;
 mod dhcp;
@@ -24,10 +24,10 @@ use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::{Cluster, Node, deploy};
 use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
 
-/// Number of pods that the reference plugins' names attach, before the nodes attach pods to
-/// networks.
+/// Number of pods that are attached before the nodes attach pods to networks. The runtime then
+/// calls braid by the names of the reference plugins.
 const EARLIER: u16 = 4;
-/// Number of pods in the brief form.
+/// Number of pods if `--brief` is set.
 const FEW: u16 = 8;
 
 #[derive(clap::Args)]
@@ -35,18 +35,18 @@ pub(crate) struct Options {
     /// Number of pods, created at the same time
     #[arg(long, default_value_t = 40)]
     pods: u16,
-    /// Rounds that compare the time until pods are Ready with and without further networks
+    /// Rounds that compare the time until pods are Ready with and without requested networks
     #[arg(long, default_value_t = 4)]
     rounds: usize,
     /// A few pods, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
-    /// Only the networks of other types, for another kernel
+    /// Check only networks of types other than bridge and macvlan, as on another kernel
     #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
     types: bool,
 }
 
-/// Lets the nodes attach pods to networks, and runs all parts of the check.
+/// Configures the nodes to attach pods to networks, and runs all parts of the check.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this check needs two")
@@ -84,7 +84,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     manifests::delete(cluster)
 }
 
-/// Creates many pods at the same time, and compares their statuses with their interfaces.
+/// Creates `count` pods at the same time, and compares their statuses with their interfaces.
 fn at_once(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
     let seconds = create(cluster, &manifests::attached(count, nodes))?;
     println!("{count} pods with three networks Ready after {seconds:.1} s");

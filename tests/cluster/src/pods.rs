@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Label `app` of the pods of each check.
+/// Value of the label `app` on the pods of the check `burst`. Each check has a separate value.
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
@@ -19,13 +19,13 @@ pub(crate) const NETWORKS: &str = "networks";
 pub(crate) const MULTUS: &str = "multus";
 pub(crate) const APPS: [&str; 6] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS];
 
-/// Longest time until all pods are Ready, or gone.
+/// Longest time until all pods are Ready, or until all are deleted.
 const LONGEST: Duration = Duration::from_mins(5);
 
 /// Returns the spec of a pod that runs `script` in busybox's shell, on any node.
 pub(crate) fn spec(script: &str) -> Value {
     json!({
-        // A shell as process 1 ignores SIGTERM, so waiting longer is useless.
+        // A shell as process 1 ignores SIGTERM, so a longer wait is useless.
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
         "automountServiceAccountToken": false, // no pod here talks to the API server
@@ -38,7 +38,7 @@ pub(crate) fn spec(script: &str) -> Value {
     })
 }
 
-/// Returns a pod of the check `app`.
+/// Returns a pod with the label `app=<app>`, which names its check.
 pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})
 }
@@ -55,7 +55,7 @@ pub(crate) fn await_ready(cluster: &Cluster, app: &str) -> Result<()> {
     sh::read(cluster.kubectl(wait).arg(format!("app={app}"))).map(drop)
 }
 
-/// Deletes the objects of these kinds with the label `app=<app>`, and waits until they are gone.
+/// Deletes the objects of `kinds` with the label `app=<app>`, and waits until they are gone.
 pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
     let delete = [
         "delete",
@@ -67,28 +67,29 @@ pub(crate) fn delete(cluster: &Cluster, kinds: &str, app: &str) -> Result<()> {
     sh::read(cluster.kubectl(delete).arg(format!("app={app}"))).map(drop)
 }
 
-/// Time before a watch that ended is restarted.
+/// Time between the end of a watch and its restart.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Watch of the pods with a label. `kubectl wait` for many pods takes longer than the pods.
+/// A watch of the pods with a label. `kubectl wait` is too slow for many pods: it takes longer than
+/// the pods take to start.
 pub(crate) struct Watch<'a> {
     cluster: &'a Cluster,
     app: &'a str,
     end: Instant,
     stream: Stream,
-    /// Pods that exist according to the last event of each.
+    /// Names of the pods that exist according to the events so far.
     present: BTreeSet<String>,
 }
 
-/// Events of a watch request.
+/// Events of a running watch request.
 struct Stream {
     kubectl: Child,
     events: Lines<BufReader<ChildStdout>>,
 }
 
 impl<'a> Watch<'a> {
-    /// Watches the pods with the label `app=<app>`, present and future, for at most five minutes,
-    /// multiplied for a slow machine.
+    /// Watches all pods with the label `app=<app>`, including those created later. The watch lasts
+    /// at most five minutes, multiplied by the factor for slow machines.
     pub(crate) fn start(cluster: &'a Cluster, app: &'a str) -> Result<Self> {
         let stream = Stream::open(cluster, app)?;
         Ok(Self {
@@ -100,7 +101,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Reads events until `holds` was true for an event of each of `count` pods.
+    /// Reads events until `holds` has been true for at least one event of `count` different pods.
     pub(crate) fn until(
         &mut self,
         what: &str,
@@ -122,9 +123,9 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Returns the next events. A watch may end early, for example on a slow machine, and is
-    /// restarted then. The new watch reports the present pods again. Pods that are missing get a
-    /// DELETED event.
+    /// Returns the next events. If the watch has ended early, for example on a slow machine,
+    /// restarts it. The new watch reports the existing pods again. For each pod that no longer
+    /// exists, this returns a DELETED event.
     fn read(&mut self) -> Result<Vec<Value>> {
         if let Some(line) = self.stream.events.next() {
             let event: Value =
@@ -179,12 +180,12 @@ fn name(pod: &Value) -> String {
         .to_owned()
 }
 
-/// Returns the event of a deleted pod.
+/// Returns a DELETED event for a pod.
 fn deleted(name: &String) -> Value {
     json!({"type": "DELETED", "object": {"metadata": {"name": name}}})
 }
 
-/// Returns true if the pod of an event is Ready.
+/// Returns true if the event's pod is Ready.
 pub(crate) fn is_ready(event: &Value) -> bool {
     let conditions = event["object"]["status"]["conditions"].as_array();
     conditions
@@ -193,7 +194,7 @@ pub(crate) fn is_ready(event: &Value) -> bool {
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Returns true if the pod of an event is deleted.
+/// Returns true if the event says that its pod is deleted.
 pub(crate) fn is_gone(event: &Value) -> bool {
     event["type"] == "DELETED"
 }
@@ -209,20 +210,20 @@ pub(crate) fn list(cluster: &Cluster, app: &str) -> Result<Vec<Value>> {
         .unwrap_or_default())
 }
 
-/// Parses the annotation `network-status` of a pod. Empty if the pod has none.
+/// Parses the `network-status` annotation of a pod; empty if the pod has no such annotation.
 pub(crate) fn network_status(pod: &Value) -> Vec<Value> {
     let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
 }
 
-/// Lists the ids of sandboxes that the runtime of `node` has for pods with the label `app=<app>`,
-/// including ended ones.
+/// Lists the IDs of the sandboxes that the runtime of `node` has for pods with the label
+/// `app=<app>`, including ended sandboxes.
 pub(crate) fn sandboxes(cluster: &Cluster, node: Node, app: &str) -> Result<Vec<String>> {
     labelled(cluster, node, &format!("labels.app=={app}"))
 }
 
-/// Lists the ids of sandboxes of a pod, including ended ones.
+/// Lists the IDs of a pod's sandboxes on `node`, including ended sandboxes.
 pub(crate) fn sandboxes_of(cluster: &Cluster, node: Node, pod: &str) -> Result<Vec<String>> {
     labelled(
         cluster,

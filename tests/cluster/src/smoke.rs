@@ -1,4 +1,5 @@
-//! Basic check of a CNI plugin on a real cluster, from Ready pods to no leftovers.
+//! Basic check of a CNI plugin on a real cluster, from the creation of pods to the absence of
+//! leftovers after their deletion.
 
 use crate::leftovers::{self, Traces};
 use crate::pods;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 const APP: &str = pods::SMOKE;
-/// Longest time until the pods are Ready, or gone.
+/// Longest time until the pods are Ready, and until they are deleted.
 const LIMIT: Duration = Duration::from_mins(3);
 
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ pub(crate) struct Options {
     pub(super) lenient: bool,
 }
 
-/// A pod of the deployment.
+/// A running pod of the deployment.
 struct Pod {
     name: String,
     node: String,
@@ -33,7 +34,8 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     run_and_look(cluster, options, |_, _| Ok(()))
 }
 
-/// Runs the check, and calls `look` for each node and its pods while they run.
+/// Runs the check. While the pods run, calls `look` for each node with the identifiers of the
+/// node's pods.
 pub(super) fn run_and_look(
     cluster: &Cluster,
     options: &Options,
@@ -94,7 +96,7 @@ pub(super) fn run_and_look(
 }
 
 fn deployment(replicas: u32) -> Value {
-    // Each pod serves its own name, so an answer identifies its pod.
+    // Each pod serves its own name, so an answer shows which pod has sent it.
     let script =
         "echo started $(hostname); hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
     let mut spec = pods::spec(script);
@@ -132,8 +134,8 @@ fn running_pods(cluster: &Cluster) -> Result<Vec<Pod>> {
     Ok(pods::list(cluster, APP)?.iter().map(pod).collect())
 }
 
-/// Checks that every pod answers `prober`, that `prober` reaches the API server, and that exec and
-/// logs work.
+/// Checks that every pod answers the pod `prober`, that `prober` reaches the API server, and that
+/// exec and logs work.
 fn check_from(cluster: &Cluster, prober: &Pod, pods: &[Pod]) -> Result<()> {
     let addresses: Vec<&str> = pods.iter().map(|pod| pod.address.as_str()).collect();
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.

@@ -1,14 +1,14 @@
-//! Check that a plugin's STATUS reaches the node's Ready condition, with its reason, and is cleared
-//! again.
+//! Check that a failing STATUS of a plugin makes the node not Ready, with the plugin's reason, and
+//! that the node becomes Ready after the repair.
 
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, wait};
 use std::time::{Duration, Instant};
 
-/// Folder of a plugin's leases.
+/// Folder in which the plugin stores leases.
 const STORE: &str = "/var/lib/cni";
-/// Longest time until the node's condition changes. The kubelet queries the runtime each 5 s and
+/// Longest time until the node's condition changes. The kubelet queries the runtime every 5 s and
 /// reports a change immediately.
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -19,8 +19,8 @@ pub(crate) struct Options {
     node: Node,
 }
 
-/// Makes the store read-only, waits for `NotReady` with a reason that names the store, makes it
-/// writable, and waits for Ready.
+/// Makes the plugin's store read-only, and waits until the node is `NotReady` with a reason that
+/// names the store. Then makes the store writable, and waits until the node is Ready.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let node = options.node;
     sh::run(&mut cluster.on(node, ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", STORE])?)?;
@@ -44,7 +44,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the message is the plugin's: the runtime knows neither the store nor its
+/// Returns true if the message comes from the plugin. The runtime knows neither the store nor its
 /// problem.
 fn names_the_store(message: &str) -> bool {
     message.contains(STORE) || message.to_lowercase().contains("read-only")

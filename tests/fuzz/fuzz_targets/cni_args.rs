@@ -1,4 +1,4 @@
-//! Any text in `CNI_ARGS`: each value is a part of the text, and never empty.
+//! Any text as `CNI_ARGS`: each parsed value is a part of the text and not empty.
 #![no_main]
 
 use braid_core::cni::CniArgs;

@@ -1,5 +1,5 @@
-//! Any bytes on standard input: a request is refused, or has names that cannot become paths,
-//! without a panic.
+//! Any bytes as standard input of a CNI request: no panic, and each accepted request has only names
+//! that cannot become paths.
 #![no_main]
 
 use braid_core::cni::{Injected, NetConf, NetConfList, Request, Version};
@@ -35,7 +35,7 @@ fuzz_target!(|stdin: &[u8]| {
         if let Ok(Some(list)) = NetConfList::from_braid(&request.conf) {
             complete(&list);
         }
-        // Keys of each plugin and of its IPAM.
+        // The keys of each plugin and of its IPAM are parsed here.
         for face in [request.conf.plugin.as_str(), "braid"] {
             if let Ok(chain) = Chain::parse(face, request.conf.clone(), "", &request.path) {
                 assert!(is_plain(chain.network()) && !chain.items.is_empty());
@@ -46,7 +46,7 @@ fuzz_target!(|stdin: &[u8]| {
     if let Ok(list) = NetConfList::parse(stdin) {
         complete(&list);
     }
-    // The file that flanneld writes.
+    // The same bytes as the file that flanneld writes.
     if let (Ok(text), Ok(conf)) = (str::from_utf8(stdin), NetConf::parse(br#"{"name":"n"}"#))
         && let Ok(made) = delegate(&conf, "subnet.env", text)
     {

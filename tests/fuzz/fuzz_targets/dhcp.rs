@@ -1,5 +1,5 @@
-//! Any bytes from a DHCP server, a daemon or its client: no panic, and written messages parse to
-//! the same value.
+//! Any bytes from a DHCP server, a DHCP daemon or its client: no panic, and written messages parse
+//! to the same value.
 #![no_main]
 
 use braid_core::cni::{NetConf, Owner};
@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         broadcast: false,
     };
     let now = Duration::ZERO;
-    // Its random numbers are zero, so that an input can match them.
+    // The session's random numbers are zero, so that an input can match them.
     let mut session = Session::new(
         &config,
         link,

@@ -1,5 +1,5 @@
 //! Any text as an annotation, a network's configuration, a status, device information or a cache
-//! file of Multus: refused, or with names that cannot become paths.
+//! file of Multus. Accepted text has only names that cannot become paths.
 #![no_main]
 
 use braid_core::cni::{FaultPlace, Json};

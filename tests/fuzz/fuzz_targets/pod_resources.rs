@@ -1,5 +1,5 @@
-//! Any bytes as the kubelet's answer about devices of pods: refused, or each network gets a
-//! separate device with its file in the folder of device plugins.
+//! Any bytes as the kubelet's answer about devices of pods. From an accepted answer, each network
+//! gets a separate device. The name of the device's information file cannot become a path.
 #![no_main]
 
 use braid_core::k8s::device_info::{assign, dp_file};
@@ -12,7 +12,8 @@ fuzz_target!(|answer: &[u8]| {
         .into_iter()
         .map(|given| given.by_resource)
     {
-        // One network per distinct device of each resource, and one more.
+        // One network for each distinct device of each resource, and one network without a
+        // resource.
         let mut asked: Vec<Option<&str>> = vec![None];
         for (resource, ids) in &devices {
             let ids: BTreeSet<&String> = ids.iter().collect();

@@ -1,4 +1,5 @@
-//! Any JSON as a plugin's result or error: values that a version can express survive a round trip.
+//! Any JSON as a plugin's result or error. Values that a CNI version can express survive a round
+//! trip.
 #![no_main]
 
 use braid_core::cni::{AddResult, Error, Json, Version};

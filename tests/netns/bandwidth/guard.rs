@@ -1,4 +1,4 @@
-//! A container that tries to bypass its shaper.
+//! A container that tries to bypass its bandwidth limit, and the guard that prevents it.
 
 use super::{BURST, BURST_F, RATE_F, limits, list};
 use crate::conf;
@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends frames to one IPv4 destination from a packet socket, for a second and at least 2000 times.
-/// `bypass` 1 skips queue and filters, 2 also adds the tag of VLAN 0, and 0 sends normally.
+/// Python script that sends frames to an IPv4 destination from a packet socket, for a second and at
+/// least 2000 times. `bypass` is 0 to send normally, 1 to skip qdisc and filters, and 2 to also add
+/// the tag of VLAN 0.
 const PACKET_SOCKET: &str = r#"
 import socket, struct, sys, time
 dev, to, bypass, protocol = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4], 16)
@@ -28,10 +29,11 @@ while time.monotonic() < end or times < 2000:
         pass
 "#;
 
-/// 500 kbit/s, so that even a slow machine sends much more.
+/// Egress limit in bits per second, so low that even a slow machine sends much more.
 pub(super) const SLOW: u32 = 500_000;
 
-/// A container limited to [`SLOW`], and the machine at the other end of its parent link.
+/// A container that is limited to [`SLOW`]. `far` is the machine at the other end of its parent
+/// link.
 pub(super) struct Held {
     pub(super) host: Sandbox,
     far: Rc<Ns>,
@@ -52,14 +54,15 @@ impl Held {
         self.host.call("braid", &self.pod, conf.clone())
     }
 
-    /// Returns a call of `bandwidth` as a separate plugin, for the interface of `pod` in `prev`.
+    /// Returns a call of `bandwidth` as a separate plugin that limits the interface of `pod` in
+    /// `prev`.
     pub(super) fn chained(&self, pod: &Ns, prev: &Value) -> Call {
         let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "egressRate": SLOW,
             "egressBurst": BURST});
         self.host.call("bandwidth", pod, conf).prev(prev)
     }
 
-    /// Returns the number of packets and binds that the guards refused, from `braid status`.
+    /// Returns the number of packets and binds that the guards have refused, from `braid status`.
     pub(super) fn guarded(&self) -> u64 {
         let status = self.host.json(&format!(
             "{} status -o json",
@@ -68,17 +71,21 @@ impl Held {
         status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
     }
 
-    /// Measures the traffic from a packet socket to `address` that bypasses the queue.
+    /// Sends to `address` from a packet socket that bypasses the qdisc, and measures the traffic
+    /// that leaves the node.
     fn escapes(&self, address: &str) -> Leaves {
         self.leaves(address, true, "0800")
     }
 
-    /// Measures traffic with or without the queue, with the sender's protocol number.
+    /// Sends to `address` from a packet socket bound to `protocol`, a hexadecimal number. The
+    /// frames bypass the qdisc if `past_the_queue` is true. Measures the traffic that leaves the
+    /// node.
     fn leaves(&self, address: &str, past_the_queue: bool, protocol: &str) -> Leaves {
         self.sent(address, u8::from(past_the_queue), protocol)
     }
 
-    /// Measures traffic past the queue with the tag of VLAN 0, which receivers ignore.
+    /// Sends to `address` past the qdisc with the tag of VLAN 0, which receivers ignore. Measures
+    /// the traffic that leaves the node.
     fn escapes_with_a_tag(&self, address: &str) -> Leaves {
         self.sent(address, 2, "88b5")
     }
@@ -101,7 +108,8 @@ impl Held {
     }
 }
 
-/// Returns the configuration of a child link limited to [`SLOW`], with `more` limits.
+/// Returns a list that limits the child link `main` to [`SLOW`] at egress. `more` holds further
+/// limits.
 pub(super) fn slow(main: &Value, more: &Value) -> Value {
     let mut limits = json!({"egressRate": SLOW, "egressBurst": BURST});
     limits
@@ -111,7 +119,7 @@ pub(super) fn slow(main: &Value, more: &Value) -> Value {
     list(main, &limits)
 }
 
-/// Traffic that left the node, out of at least 24 million bits.
+/// Amount of traffic that left the node, of at least 24 million sent bits.
 #[derive(Debug)]
 struct Leaves {
     bits: u64,
@@ -119,7 +127,7 @@ struct Leaves {
 }
 
 impl Leaves {
-    /// True if the guard limited it: at most 110 % of the rate, plus the burst and one second at
+    /// True if the traffic was limited: at most 110 % of the rate, plus the burst and one second at
     /// the rate.
     fn is_held(&self) -> bool {
         let millis = u64::try_from(self.time.as_millis()).unwrap() + 1000;
@@ -132,7 +140,8 @@ impl Leaves {
     }
 }
 
-/// Returns a macvlan and, if the kernel has ipvlan, an ipvlan in each mode.
+/// Returns configurations of child links: a macvlan and, if the kernel has ipvlan, an ipvlan in the
+/// modes `l2` and `l3`.
 pub(super) fn children() -> Vec<Value> {
     let mut all = vec![conf::macvlan()];
     if Feature::Ipvlan.is_here() {
@@ -172,8 +181,8 @@ fn packet_sockets_of_a_child_link_are_limited_past_the_queue() {
         call.check(&result)
             .refused(999, &["packet sockets", "eth0"]);
         let leaves = held.escapes("10.3.0.254");
-        // Kernels that do not set the network header of such a frame (`packet_parse_headers()`)
-        // make ipvlan drop all of them.
+        // Some kernels do not set the network header of such a frame (`packet_parse_headers()`),
+        // and then ipvlan drops all of these frames.
         let is_dropped = main["mode"] == "l3" && leaves.bits < u64::from(SLOW) / 10;
         assert!(
             leaves.is_free() || is_dropped,
@@ -203,8 +212,8 @@ fn packet_sockets_are_limited_by_the_configured_subnets() {
                 slow.is_held(),
                 "{key} {past_the_queue} {protocol}: {slow:?}"
             );
-            // Some kernels do not mark a packet that bypasses the queue, so it is limited for any
-            // destination.
+            // Some kernels do not mark a packet that bypasses the qdisc. Such a packet is limited
+            // whatever its destination is.
             if !past_the_queue || key == "shapedSubnets" {
                 assert!(
                     fast.is_free(),
@@ -220,8 +229,8 @@ fn packet_sockets_are_limited_by_the_configured_subnets() {
     }
 }
 
-/// Sends packets for a second, at least 2000. All of them have the same departure time, 1.5 s after
-/// the start.
+/// Python script that sends at least 2000 packets within a second. All packets have the same
+/// departure time, which is 1.5 s after the start.
 const AT_ONE_TIME: &str = r#"
 import socket, struct, sys, time
 SO_TXTIME, MONOTONIC = 61, 1
@@ -273,7 +282,8 @@ fn packets_with_the_same_txtime_do_not_accumulate() {
     });
     let all = looks.last().unwrap().1 - looks[0].1;
     assert!(all > 0.5 * RATE_F, "{all} bits");
-    // Between any two samples at most the rate, the burst and the packets that may wait.
+    // Between any two samples at most this many bits may arrive: the rate, the burst and the
+    // packets that may wait in the qdisc.
     for (at, (begin, before, _)) in looks.iter().enumerate() {
         for (_, after, end) in &looks[at + 1..] {
             let (bits, seconds) = (after - before, (*end - *begin).as_secs_f64());
@@ -285,10 +295,10 @@ fn packets_with_the_same_txtime_do_not_accumulate() {
     held.host.assert_nothing_left();
 }
 
-/// Function that ends an attachment, from its call and result.
+/// Function that ends an attachment. Its arguments are the attachment's call and result.
 pub(super) type End = fn(&Call, &Value);
 
-/// All ways to end an attachment.
+/// Ways to end an attachment, by name.
 pub(super) const ENDS: [(&str, End); 4] = [
     ("DEL", |call, result| call.clone().prev(result).del().ok()),
     ("DEL without a record", |call, _| {
@@ -307,7 +317,8 @@ pub(super) const ENDS: [(&str, End); 4] = [
     }),
 ];
 
-/// All ways to end an attachment with a guard on the host, including GC without a record.
+/// Returns the ways to end an attachment whose guard is on the host: [`ENDS`], and GC without a
+/// record.
 pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
     let by_gc: (&str, End) = ("GC without a record", |call, _| {
         fs::remove_dir_all("/run/braid").unwrap();
@@ -316,7 +327,8 @@ pub(super) fn ends_on_the_host() -> impl Iterator<Item = (&'static str, End)> {
     ENDS.into_iter().chain([by_gc])
 }
 
-/// Asserts that a guard is deleted with the attachment of a new child link.
+/// Asserts for each of `ends` that the guard of a child link is deleted with its attachment.
+/// `is_there` returns true while the guard exists.
 pub(super) fn assert_ends(
     ends: impl IntoIterator<Item = (&'static str, End)>,
     is_there: impl Fn(&Held) -> bool,

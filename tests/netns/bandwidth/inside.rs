@@ -1,5 +1,5 @@
-//! `tc` commands that a container runs in its own namespace, where braid has put nothing on its
-//! link.
+//! `tc` commands that a limited container runs in its network namespace. braid has added nothing to
+//! the container's link there.
 
 use super::{BURST, BURST_F, GOODPUT, RATE_F, host_link, ifb, limits, list, queues, shaped};
 use crate::conf;
@@ -7,7 +7,7 @@ use braid_tests::{Ns, Sandbox, Value, json};
 use std::fs;
 use std::time::Instant;
 
-/// Asserts that both directions are limited, and reach the limit.
+/// Asserts that the traffic in both directions reaches the rate and does not exceed it.
 fn assert_whole(host: &Sandbox, pod: &Ns, result: &Value) {
     let ip = &result["ips"][0];
     let address = ip["address"].as_str().unwrap().split('/').next().unwrap();
@@ -32,7 +32,7 @@ fn a_container_can_change_its_qdiscs_without_affecting_the_limit() {
                 call.check(&result).ok();
             }
         };
-        // Kata Containers redirects a virtual machine's packets in this way.
+        // Kata Containers redirects packets to a virtual machine in this way.
         done(&[
             "ip link add tap0 type veth peer tap1",
             "tc qdisc add dev eth0 ingress",
@@ -41,8 +41,7 @@ fn a_container_can_change_its_qdiscs_without_affecting_the_limit() {
             "ip link del tap0",
             "tc qdisc add dev eth0 clsact",
         ]);
-        // Network fault injection tools do this, with another kind of qdisc that not every kernel
-        // has.
+        // Network fault injection tools do this, but with a kind of qdisc that some kernels lack.
         done(&["tc qdisc add dev eth0 root tbf rate 1gbit burst 100k limit 1m"]);
         assert_whole(&host, &pod, &result);
         done(&[
@@ -84,8 +83,8 @@ fn a_container_with_its_own_qdisc_is_limited_and_keeps_it() {
     host.assert_nothing_left();
 }
 
-/// Sends broadcast frames for a second from a packet socket, and at least [`FRAMES_SENT`],
-/// bypassing all queues of its namespace.
+/// Python script that sends broadcast frames from a packet socket, for a second and at least
+/// [`FRAMES_SENT`]. The frames bypass all qdiscs of the script's namespace.
 const FRAMES: &str = r#"
 import socket, sys, time
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -100,7 +99,7 @@ while time.monotonic() < end or sent < int(sys.argv[2]):
         pass
 "#;
 
-/// A hundred times the burst.
+/// Number of frames that together are a hundred times the burst.
 const FRAMES_SENT: u64 = 1500;
 
 #[test]
@@ -129,7 +128,7 @@ fn packet_sockets_are_limited_for_every_protocol_number() {
             .unwrap()
             * 8
     };
-    // IPv4, ARP, an unknown protocol, and a frame with a VLAN tag.
+    // The protocols are IPv4, ARP and an unknown one. The last frame has a VLAN tag.
     for protocol in ["0800", "0806", "88b5", "8100000a0800"] {
         let (begin, before) = (Instant::now(), (arrived(), offered()));
         pod.run(&format!("python3 /run/frames.py {protocol} {FRAMES_SENT}"));

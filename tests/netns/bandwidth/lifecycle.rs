@@ -1,4 +1,5 @@
-//! Shaping beside other users of a link, through CHECK, `braid status` and DEL, and refused limits.
+//! Limits through CHECK, `braid status`, DEL and GC, also beside other users of the link, and
+//! limits that are refused.
 
 use super::{BURST, RATE, host_link, ifb, is_best, lacking, limits, queues, seen, shaped};
 use crate::conf;
@@ -50,7 +51,7 @@ fn foreign_filters_are_kept_and_a_conflicting_one_is_refused() {
     let result = main.add().result();
     let veth = host_link(&result);
     host.run(&format!("tc qdisc add dev {veth} clsact"));
-    // A classic BPF program that matches nothing.
+    // The filter of another program: a classic BPF program that matches nothing.
     std::fs::write("/run/stranger", "1,6 0 0 0,").unwrap();
     host.run(&format!(
         "tc filter add dev {veth} egress pref 1 bpf bytecode-file /run/stranger"
@@ -155,7 +156,7 @@ fn a_separate_bandwidth_plugin_creates_and_deletes_the_shaper() {
     call.clone().prev(&result).del().ok();
     assert_eq!((queues(host.host(), &veth), queues(&pod, "eth0")), before);
     assert_eq!(gso_max_size(), 60_000);
-    // GC deletes it as well, and another network's link stays.
+    // GC deletes the limit as well, and keeps the limit of another network.
     let other = call.clone().with("name", "other");
     other.clone().prev(&result).add().result();
     other.gc(&[("a", "eth0")]).ok();
@@ -210,7 +211,8 @@ fn both_links_of_a_macvlan_are_deleted_after_the_container_changed_them() {
         .split("; ")
         .for_each(|command| drop(other.run(command)));
     for done in [
-        // The kernel cannot delete `lo`, and then deletes nothing else in its group.
+        // With `lo` in braid's link group the kernel refuses to delete the group, and deletes no
+        // link in it.
         "ip link set lo group 11641296",
         "ip link set lo group default",
         "ip link del IFB",
@@ -260,7 +262,7 @@ fn attachments_share_a_program_and_have_separate_rates() {
     a.prev(&result_a).del().ok();
     b.check(&result_b).ok();
     let (c, mut result_c) = attach("c", 5 * RATE);
-    // Slots that were never used are allocated first.
+    // braid allocates slots that were never used first.
     for _ in 0..32 {
         assert_eq!(program(&result_c)[0].0, of_a[0].0, "one program");
         if program(&result_c) == of_a {
@@ -277,12 +279,12 @@ fn attachments_share_a_program_and_have_separate_rates() {
     host.assert_nothing_left();
 }
 
-/// Returns the id of the program that shapes packets leaving through a link.
+/// Returns the ID of the BPF program that limits the packets leaving through a link.
 fn program_of(at: &Ns, link: &str) -> u64 {
     filters(at, link)[0]["prog"]["id"].as_u64().unwrap()
 }
 
-/// Waits until the kernel has freed a program and its maps, after a grace period.
+/// Waits until the kernel has freed a BPF program and its maps, which it does after a grace period.
 fn until_freed(host: &Sandbox, program: u64, maps: &[Value]) {
     let is_there = |what: &str, id: &str| {
         host.try_run(&format!("bpftool {what} show id {id}"))
@@ -325,7 +327,7 @@ fn program_and_maps_are_freed_with_the_last_device() {
                 _ => {
                     host.end(&pod);
                     std::fs::remove_file(pod.path()).unwrap();
-                    // The ifb on the host is not deleted with the veth.
+                    // The host's ifb is not deleted with the veth.
                     if main["type"] == "bridge" {
                         call.del().ok();
                     }
@@ -358,7 +360,7 @@ fn a_namespace_kept_open_after_del_does_not_share_its_limit() {
     host.assert_nothing_left();
 }
 
-/// Returns the options of all egress filters of a link, as `tc` shows them.
+/// Returns the options of all BPF egress filters of a link, as `tc` prints them.
 fn filters(ns: &Ns, link: &str) -> Vec<Value> {
     let filters = ns.list(&format!("tc -j filter show dev {link} egress"));
     filters
@@ -434,8 +436,8 @@ fn status_and_top_match_the_counters_of_the_device() {
         let status = host.json(&format!("{braid} status -o json"));
         let directions = status[0]["bandwidth"].as_array().unwrap();
         let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
-        // These counters are behind the queues. A token bucket alone drops packets that the
-        // container's end has counted.
+        // These links count packets after their qdiscs. A token bucket alone drops packets that the
+        // container's end of the veth has counted.
         let [received, sent] = [host_link(&result), ifb(&result)]
             .map(|link| counted(&host.list(&format!("ip -j -s link show {link}"))[0]));
         for (direction, (toward, device)) in directions

@@ -1,4 +1,4 @@
-//! `bandwidth`: shaping by braid's own program.
+//! `bandwidth`: rate limits by braid's own eBPF program.
 
 mod guard;
 mod inside;
@@ -11,23 +11,24 @@ mod xsk_bind;
 use braid_tests::feature::pretend;
 use braid_tests::{Call, Feature, Ns, Sandbox, Value, json};
 
-/// Rate in bits per second for both directions, and the burst in bits.
+/// Rate limit of both directions, in bits per second.
 const RATE: u64 = 20_000_000;
 const BURST: u64 = 160_000;
-/// Both as floating-point numbers.
+/// [`RATE`] as a floating-point number.
 const RATE_F: f64 = 20_000_000.0;
 const BURST_F: f64 = 160_000.0;
-/// Bits that may arrive without delay. If it is more than the burst, a token bucket holds the
-/// largest packet, with its headers once for each segment, and a millisecond's worth of the rate.
+/// Largest number of bits that may arrive without delay. This is more than the burst if the qdisc
+/// is a token bucket. Its bucket holds the largest packet, with its headers once for each segment,
+/// and the bits of a millisecond at the rate.
 const AT_ONCE: f64 = 600_000.0;
-/// TCP goodput at this rate and an MTU of 1500: 1448 of 1514 bytes.
+/// TCP payload in bits per second at [`RATE`] and an MTU of 1500: 1448 of 1514 bytes.
 const GOODPUT: f64 = 19_128_000.0;
 
 fn limits() -> Value {
     json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST})
 }
 
-/// Returns a call of a bridge or ptp with `bandwidth` behind it.
+/// Returns a call for a plugin list: `main`, and then `bandwidth` with `limits`.
 fn shaped(host: &Sandbox, pod: &Ns, main: &Value, limits: &Value) -> Call {
     host.call("braid", pod, list(main, limits))
 }
@@ -49,7 +50,8 @@ fn host_link(result: &Value) -> String {
         .to_owned()
 }
 
-/// Returns the ifb for packets from the container (on the host) or to the container (inside it).
+/// Returns the name of the ifb in a result. An ifb on the host limits packets from the container,
+/// and an ifb in the container limits packets to the container.
 fn ifb(result: &Value) -> String {
     let interfaces = result["interfaces"].as_array().unwrap();
     let mut names = interfaces
@@ -69,7 +71,8 @@ fn queues(ns: &Ns, link: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the kind of the root qdisc, and the number of programs at egress and ingress.
+/// Returns the kind of a link's root qdisc, and the numbers of braid's BPF filters at egress and
+/// ingress.
 fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     let root = ns.list(&format!("tc -j qdisc show dev {link} root"));
     let kind = root.first().map_or_else(String::new, |root| {
@@ -85,8 +88,8 @@ fn seen(ns: &Ns, link: &str) -> (String, usize, usize) {
     (kind, programs("egress"), programs("ingress"))
 }
 
-/// Makes braid believe that the kernel lacks these features, which the choice of a queue depends
-/// on. Does nothing if there are none.
+/// Makes braid believe that the kernel lacks these features, on which its choice of a qdisc
+/// depends. Does nothing if `lacks` is empty.
 fn lacking(lacks: &[&str]) {
     if lacks.is_empty() {
         return;
@@ -96,7 +99,7 @@ fn lacking(lacks: &[&str]) {
     pretend(&has, &lacks);
 }
 
-/// True if it is the best queue that this kernel supports.
+/// True if `queue` is the best kind of qdisc that this kernel has for a limit.
 fn is_best(queue: &str) -> bool {
     queue == if Feature::Fq.is_here() { "fq" } else { "tbf" }
 }

@@ -1,4 +1,4 @@
-//! Limits of a netkit, set on the node's end like on a veth.
+//! Limits of a netkit, which braid adds to the node's end, as for a veth.
 
 use super::{
     BURST, BURST_F, GOODPUT, RATE, RATE_F, host_link, ifb, is_best, limits, queues, seen, shaped,
@@ -6,7 +6,7 @@ use super::{
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, json, needs};
 
-/// Returns a netkit in each mode, by each type that can create one.
+/// Returns configurations of netkits: each plugin type that can create one, and each mode.
 fn mains() -> [Value; 4] {
     let of = |mut conf: Value, mode: &str| {
         conf["device"] = json!("netkit");
@@ -74,7 +74,7 @@ fn a_netkit_of_an_earlier_call_is_limited_by_a_separate_plugin() {
         let attached = host.call(main["type"].as_str().unwrap(), &pod, main.clone());
         let mut prev = attached.add().result();
         let port = host_link(&prev);
-        // Results before CNI 0.3.0 name no interface.
+        // Results before CNI 0.3.0 do not name interfaces.
         for is_named in [true, false] {
             if !is_named {
                 prev.as_object_mut().unwrap().remove("interfaces");
@@ -101,7 +101,7 @@ fn a_netkit_container_cannot_remove_its_limit() {
     let pod = host.pod("a");
     let slow = json!({"egressRate": RATE / 2, "egressBurst": BURST});
     let result = shaped(&host, &pod, &conf::netkit(), &slow).add().result();
-    // Everything that the container can change on its own end.
+    // These commands change everything that the container can change on its end.
     pod.run("tc qdisc replace dev eth0 root pfifo limit 1000");
     pod.run("tc qdisc add dev eth0 clsact");
     pod.run("ip link set eth0 gso_max_size 65536");

@@ -1,4 +1,4 @@
-//! Order of shaped packets: queueing, overtaking and ECN marks.
+//! Order of packets under a limit: waiting, overtaking and ECN marks.
 
 use super::{BURST, RATE, lacking, limits, shaped};
 use crate::conf;
@@ -10,14 +10,15 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request that needs several segments.
+/// Size in bytes of a request that needs several TCP segments.
 const LARGE: usize = 16 * 1024;
-/// Time after the start of a flood until overtaking packets have their share of the rate again.
+/// Time after the start of a flood until small packets may use their part of the rate again to
+/// overtake others.
 const SHARE: Duration = Duration::from_millis(30);
 const NOT_ECT: i32 = 0;
 const ECT: i32 = 2;
 
-/// Waits until every queue of the namespace is empty.
+/// Waits until every qdisc of the namespace is empty.
 #[track_caller]
 fn until_none_waits(at: &Ns) {
     let start = Instant::now();
@@ -30,20 +31,20 @@ fn until_none_waits(at: &Ns) {
     }
 }
 
-/// Sends far more than the burst without pause, in packets with these ECN bits.
+/// Sends UDP packets with the ECN bits `ecn` to `to`, without pause and far more than the burst.
 fn flood(from: &Ns, to: &str, ecn: i32) {
     from.enter(|| {
         for _ in 0..4 {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             setsockopt(&socket, sockopt::Ipv4Tos, &ecn).unwrap();
             socket.set_nonblocking(true).unwrap();
-            // As many as fit into its send buffer.
+            // Sends as many packets as fit into the socket's send buffer.
             while socket.send_to(&[0; 1400], to).is_ok() {}
         }
     });
 }
 
-/// Returns a socket with receive timestamps, and with buffer space for all packets.
+/// Returns a UDP socket with receive timestamps, whose buffer has space for all packets of a test.
 fn sink(at: &Ns, addr: &str) -> UdpSocket {
     let socket = at.enter(|| UdpSocket::bind(addr)).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
@@ -52,8 +53,9 @@ fn sink(at: &Ns, addr: &str) -> UdpSocket {
     socket
 }
 
-/// Fills the queues at `host` between these two and sends a small packet with `send`, which returns
-/// the times of sending and arrival. Asserts that it overtook most of the waiting packets.
+/// Floods the address `to` in the namespace `there` from the namespace `from`, which fills the
+/// qdiscs of `host`. Then calls `send`, which sends a small packet and returns the times of its
+/// sending and its arrival. Asserts that this packet overtook most of the waiting packets.
 #[track_caller]
 fn assert_passes(
     host: &Ns,
@@ -73,7 +75,7 @@ fn assert_passes(
             .collect();
         let after = |time| times.iter().filter(|bulk| **bulk > time).count();
         let (waited, passed) = (after(sent), after(came));
-        // A busy machine may have sent the bulk before it sends more.
+        // On a busy machine the bulk may have left before the small packet is sent.
         if waited >= 20 {
             assert!(passed > waited / 2, "{passed} of {waited} passed to {to}");
             return;
@@ -120,7 +122,7 @@ fn a_small_request_overtakes_bulk_after_a_large_one_waited() {
         sending.set_nodelay(true).unwrap();
         note_times(&receiving);
         assert_passes(&host, way, || {
-            // Larger than a segment, so it waits.
+            // This is larger than a segment, so it waits.
             sending.write_all(&[0; LARGE]).unwrap();
             receiving.read_exact(&mut [0; LARGE]).unwrap();
             flood(way.0, "10.1.0.2:9", NOT_ECT);
@@ -133,7 +135,7 @@ fn a_small_request_overtakes_bulk_after_a_large_one_waited() {
     }
 }
 
-/// Returns a kernel counter of the namespace.
+/// Returns the kernel counter `what` of the namespace.
 fn counted(at: &Ns, what: &str) -> u64 {
     at.json(&format!("nstat -jasz {what}"))["kernel"][what]
         .as_u64()
@@ -148,7 +150,7 @@ fn marks(at: &Ns) -> u64 {
 #[test]
 fn a_flow_keeps_its_order_and_loses_nothing() {
     for lacks in [&[][..], &["fq", "tbf"]] {
-        // Large packets, or each segment separately.
+        // With 64 segments, packets are large. With 1, each segment is a packet.
         for segments in [64, 1] {
             let host = Sandbox::new();
             let pod = host.pod("a");
@@ -164,10 +166,10 @@ fn a_flow_keeps_its_order_and_loses_nothing() {
                 (&*pod, host.host(), "10.1.0.1"),
             ] {
                 from.send(there, to, 2_500_000);
-                // Counts packets that arrived before an earlier one. Packets that TCP sends again
-                // although they arrived are not counted, since a busy machine acknowledges late. A
-                // very late timer reorders a packet or two. With the computed times alone, 200 are
-                // reordered.
+                // This counter is the number of packets that arrived before an earlier packet. It
+                // leaves out packets that TCP sends again although they arrived, since a busy
+                // machine acknowledges late. A very late timer reorders a packet or two. If braid
+                // used only the computed departure times, 200 would be reordered.
                 let (turned, again) = (
                     counted(there, "TcpExtTCPOFOQueue"),
                     counted(from, "TcpRetransSegs"),
@@ -211,13 +213,13 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_supports_ecn() {
     host.assert_nothing_left();
 }
 
-/// Limits of 1 Mbit/s, so that 16 flows wait for longer than TCP's minimum retransmission timeout
-/// of 0.2 s.
+/// Returns limits of 1 Mbit/s. At this rate, packets of 16 flows wait for longer than TCP's minimum
+/// retransmission timeout of 0.2 s.
 fn slow() -> Value {
     json!({"ingressRate": RATE / 20, "ingressBurst": BURST, "egressRate": RATE / 20, "egressBurst": BURST})
 }
 
-/// Sends this many bytes in each of 16 parallel TCP flows. Returns the arrivals of each.
+/// Sends `bytes` bytes in each of 16 parallel TCP flows. Returns the arrivals of each flow.
 fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
     std::thread::scope(|scope| {
         let flows: Vec<_> = (0..16)
@@ -227,13 +229,13 @@ fn send_16(from: &Ns, there: &Ns, to: &str, bytes: usize) -> Vec<Vec<Arrival>> {
     })
 }
 
-/// Sends on 16 connections until 150 packets were retransmitted, enough for some to overtake
-/// others. Returns how many were rejected by PAWS (RFC 7323), because an older one arrived after a
-/// newer one.
+/// Sends on 16 connections until TCP has retransmitted 150 packets, so that some could overtake
+/// others. Returns the number of packets that PAWS (RFC 7323) has rejected, because a newer packet
+/// of the same connection had arrived before.
 #[track_caller]
 fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
     const AGAIN: u64 = 150;
-    // `nstat` counts, and it should not keep a slow machine busy.
+    // This is long, because frequent calls of `nstat` would keep a slow machine busy.
     let pause = || std::thread::sleep(Duration::from_millis(200));
     let again = || counted(from, "TcpRetransSegs");
     let refused = || counted(there, "TcpExtPAWSEstab");
@@ -250,7 +252,7 @@ fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
                 });
             });
         }
-        // Waits as long as a slow sender needs, while it still retransmits.
+        // Waits as long as a slow sender needs, but only while TCP still retransmits.
         let mut last = Instant::now();
         while seen - before < AGAIN && last.elapsed() < PATIENCE {
             pause();
@@ -271,9 +273,9 @@ fn refused_of_sent_again(from: &Ns, there: &Ns, to: &str) -> u64 {
 
 #[test]
 fn tcp_retransmissions_do_not_overtake_earlier_packets() {
-    /// Without more than the hash of a connection, 3 to 7 packets would be rejected each time. A
-    /// busy machine fires a timer late, so a packet can still wait that should have left. That does
-    /// not happen in every try.
+    /// Number of tries, of which one must succeed. A busy machine can fire a timer late, so that a
+    /// packet still waits that should have left, but not in every try. If only the hash of a
+    /// connection decided, each try would see 3 to 7 rejected packets.
     const TRIES: usize = 5;
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -298,7 +300,7 @@ fn tcp_retransmissions_do_not_overtake_earlier_packets() {
 #[test]
 fn no_flow_from_another_machine_is_starved() {
     const BYTES: usize = 60_000;
-    /// Bytes that arrive in 2.2 seconds.
+    /// Number of bytes that arrive in 2.2 seconds.
     const MOST: usize = 275_000;
     let host = Sandbox::new();
     let world = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
@@ -314,7 +316,7 @@ fn no_flow_from_another_machine_is_starved() {
         .flat_map(|(flow, came)| came.iter().map(move |arrival| (flow, *arrival)))
         .collect();
     all.sort_by_key(|(_, arrival)| arrival.time);
-    // The most that others received while an unfinished flow received nothing.
+    // `longest` is the most that other flows received while an unfinished flow received nothing.
     let (mut left, mut missed, mut longest) = ([BYTES; 16], [0; 16], [0; 16]);
     for (flow, Arrival { bytes, .. }) in all {
         left[flow] -= bytes;
@@ -324,7 +326,7 @@ fn no_flow_from_another_machine_is_starved() {
             .filter(|other| *other != flow && left[*other] > 0)
             .for_each(|other| missed[other] += bytes);
     }
-    // A flow may find the queue full by chance, so only the sum is bounded.
+    // A flow may find the qdisc full by chance, so only the sum over all flows is bounded.
     assert!(longest.iter().sum::<usize>() < 16 * MOST, "{longest:?}");
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -11,8 +11,8 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends both ways. Asserts that at most the rate and the burst arrive, however busy the machine
-/// is, and not much less.
+/// Sends in both directions between two namespaces with these addresses. Asserts that the arriving
+/// traffic never exceeds the rate and the burst, even on a busy machine, and is not much less.
 fn assert_held(one: (&Ns, &str), other: (&Ns, &str)) {
     for ((from, _), (there, to)) in [(one, other), (other, one)] {
         from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
@@ -39,7 +39,8 @@ fn a_container_is_held_to_its_rate_in_both_directions() {
             is_best(&queue) && (out, inside) == (1, 0),
             "{queue} {out} {inside}"
         );
-        // An ifb passes packets on with their departure time still set.
+        // No fq: an ifb does not clear its departure time, and a socket would report that as the
+        // receive time.
         assert_eq!(seen(host.host(), &ifb(&result)), ("tbf".to_owned(), 1, 0));
         assert_eq!(queues(&pod, "eth0"), [json!("noqueue")]);
         assert_held((host.host(), &gateway), (&pod, &address));
@@ -70,8 +71,8 @@ fn a_sender_on_the_node_is_throttled_without_loss() {
     host.assert_nothing_left();
 }
 
-/// Asserts that both directions are queued by `queue`, with or without a program, on a kernel that
-/// lacks these features.
+/// Limits a container on a kernel that lacks the features `lacks`. Asserts that the qdisc of both
+/// directions is `queue`, with `programs` BPF programs, and that the limits hold.
 fn assert_fallback_queue(lacks: &[&str], queue: &str, programs: usize) {
     let host = Sandbox::new();
     let pod = host.pod("a");
@@ -116,8 +117,9 @@ fn without_fq_and_tbf_two_classes_of_htb_hold_the_rate() {
     assert_fallback_queue(&["fq", "tbf"], "htb", 1);
 }
 
-/// Attaches a container on a kernel without fq, sets the `txqueuelen` of its host link in packets,
-/// and limits it. Returns both calls and the last result.
+/// Attaches a container on a kernel without fq, sets the `txqueuelen` of its host link to
+/// `packets`, and then limits the container. Returns the calls of `bandwidth` and `bridge`, and the
+/// last result.
 fn of_tx_queue_len(host: &Sandbox, pod: &Ns, packets: u32) -> ([Call; 2], Value) {
     lacking(&["fq"]);
     let main = host.call("bridge", pod, conf::bridge());
@@ -142,7 +144,7 @@ fn packets_dropped_by_a_full_queue_are_counted() {
     let (calls, result) = of_tx_queue_len(&host, &pod, 1);
     host.enter(|| {
         let socket = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // More than the burst. A dropped packet is not an error for the sender.
+        // This is more than the burst. A dropped packet is not an error for the sender.
         (0..200).for_each(|_| drop(socket.send_to(&[0; 1000], "10.1.0.2:9")));
     });
     let queues = host.list(&format!(
@@ -199,7 +201,7 @@ fn without_bpf_and_fq_codel_a_token_bucket_alone_holds_the_rate() {
     assert_fallback_queue(&["clsact", "fq_codel"], "tbf", 0);
 }
 
-/// Asserts that a child link is shaped inside the container.
+/// Asserts that a child link, whose limit is inside the container, does not exceed its rate.
 fn assert_child_is_held(main: &Value) {
     let host = Sandbox::new();
     let far = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
@@ -225,19 +227,20 @@ fn assert_child_is_held(main: &Value) {
     let result = call.add().result();
     let ifb = ifb(&result);
     let (sent, received) = (seen(&pod, "eth0"), seen(&pod, &ifb));
-    // An ifb passes packets on with their departure time still set.
+    // No fq: an ifb does not clear its departure time, and a socket would report that as the
+    // receive time.
     assert!(
         is_best(&sent.0) && received.0 == "tbf" && (sent.1, received.1) == (1, 1),
         "{sent:?} {received:?}"
     );
     call.check(&result).ok();
     if main["mode"] == "l3" {
-        // At layer 2 nothing answers for the container.
+        // An ipvlan in mode `l3` does not answer ARP for the container.
         far.run("ip route add 10.3.0.2/32 via 10.3.0.253");
     }
     assert_held((&far, "10.3.0.254"), (&pod, "10.3.0.2"));
     if main["mode"] != "l3" {
-        // Only ARP bypasses the ifb.
+        // Only ARP packets bypass the ifb.
         pod.run(&format!("ip link set {ifb} down"));
         far.run("ip neigh flush dev lan");
         assert!(far.cannot_ping("10.3.0.2"));
@@ -317,7 +320,7 @@ fn shaped_and_unshaped_subnets_select_the_limited_traffic() {
         let result = call.add().result();
         host.run("ip addr add 10.9.0.1/32 dev lo");
         pod.run("ip route add 10.9.0.0/16 via 10.1.0.1");
-        // Behind a token bucket every packet would be limited.
+        // A token bucket as the root qdisc would limit every packet.
         assert_eq!(seen(host.host(), &ifb(&result)).0, "htb", "{key}");
         pod.assert_sends(host.host(), held, 0.7 * GOODPUT, (1.01 * RATE_F, BURST_F));
         pod.assert_sends(host.host(), free, 2.0 * RATE_F, (f64::INFINITY, 0.0));
@@ -328,8 +331,8 @@ fn shaped_and_unshaped_subnets_select_the_limited_traffic() {
     }
 }
 
-/// Returns the number of packets that were delayed by a limit of the node, counted by programs and
-/// queues.
+/// Returns the number of packets that limits on the node have delayed, as counted by BPF programs
+/// and by qdiscs.
 fn waits(host: &Sandbox) -> u64 {
     let status = host.json(&format!(
         "{} status -o json",
@@ -351,7 +354,7 @@ fn waits(host: &Sandbox) -> u64 {
 
 #[test]
 fn a_burst_passes_immediately_and_again_after_a_pause() {
-    // 500 kB/s, with a burst of 300 kB.
+    // The rate is 500 kB/s, and the burst is 300 kB.
     let limits = json!({"ingressRate": 4_000_000, "ingressBurst": 2_400_000, "egressRate": 4_000_000,
         "egressBurst": 2_400_000});
     let host = Sandbox::new();
@@ -367,9 +370,9 @@ fn a_burst_passes_immediately_and_again_after_a_pause() {
         send();
         assert_eq!(waits(&host), before, "to {to}");
         send();
-        // Each transfer takes half a second at the rate. The first and a part of the second pass
-        // immediately. While the first arrives, the bucket fills for the second. Together they take
-        // 400 ms.
+        // Each transfer takes half a second at the rate. The first transfer and a part of the
+        // second pass immediately, because the bucket fills while the first one arrives. Together
+        // they take 400 ms.
         let took = begin.elapsed();
         assert!(took > Duration::from_millis(380), "{took:?} to {to}");
         std::thread::sleep(Duration::from_millis(700));
@@ -398,7 +401,8 @@ fn between_two_containers_the_lower_rate_limits_one_direction() {
         &json!({"ingressRate": RATE / 2, "ingressBurst": BURST}),
     );
     let results = [sends.add().result(), receives.add().result()];
-    // A fast start finds the second bucket full, which holds more than the burst.
+    // A fast start finds the receiver's bucket full. The bucket of a token bucket qdisc holds more
+    // than the burst.
     let at_once = if Feature::Fq.is_here() {
         BURST_F
     } else {
@@ -412,7 +416,7 @@ fn between_two_containers_the_lower_rate_limits_one_direction() {
     host.assert_nothing_left();
 }
 
-/// Stops the senders of a test, also if the test fails.
+/// A guard that stops the senders of a test on drop, so that they also end if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -451,8 +455,8 @@ fn a_flood_of_small_packets_from_many_ports_is_limited() {
             let _ = socket.send_to(&vec![0; size], "10.1.0.1:9");
         }
     };
-    // Times before and after reading the counter, so that the interval between two samples is not
-    // underestimated.
+    // Returns the time before and after reading the counter, so that the interval between two
+    // samples is not underestimated.
     let look = || (Instant::now(), received(), Instant::now());
     let passes = |least: f64| {
         let rate = |(begin, before, _): (Instant, f64, Instant),

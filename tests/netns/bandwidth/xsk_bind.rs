@@ -1,4 +1,5 @@
-//! A container that tries to bypass its limit with an `AF_XDP` socket cannot bind it to a link.
+//! A container that tries to bypass its limit with an `AF_XDP` socket. The guard refuses to bind
+//! the socket to a limited link.
 
 use super::guard::{End, Held, SLOW, assert_ends, children, ends_on_the_host, slow};
 use super::{BURST, shaped};
@@ -14,14 +15,15 @@ const ASKING: &str = include_str!("xsk.py");
 const EPERM: &str = "1";
 const NO_ERROR: &str = "0";
 
-/// Returns the kernel's errno for binding an `AF_XDP` socket in `from` to `link`.
+/// Tries to bind an `AF_XDP` socket in the namespace `from` to `link`. Returns the kernel's errno,
+/// or `0`.
 fn answer(from: &Ns, link: &str) -> String {
     fs::write("/run/xsk.py", ASKING).unwrap();
     from.run(&format!("python3 /run/xsk.py {link}"));
     fs::read_to_string("/run/answer").unwrap()
 }
 
-/// Returns the pins of the programs that refuse such a bind.
+/// Returns the paths of the pinned programs that refuse to bind `AF_XDP` sockets.
 fn pins() -> Vec<String> {
     let all = tree(Path::new("/sys/fs/bpf/braid")).into_keys();
     all.filter(|path| path.contains("/xsk_bind_")).collect()

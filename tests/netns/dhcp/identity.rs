@@ -1,14 +1,15 @@
-//! Identity of a lease: hardware addresses set by later plugins or by the container, and renamed
-//! links.
+//! Identity of a DHCP lease if a later plugin or the container sets another hardware address, or if
+//! the container renames the link.
 
 use super::lost::SHORT;
 use super::{Server, address, daemon, lan, macvlan, said, until};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
 
-/// Hardware address set by `tuning`.
+/// Hardware address that the plugin `tuning` sets.
 const MAC: &str = "02:00:00:00:00:17";
 
-/// Returns a list of a plugin with addresses by DHCP, and `tuning` with `MAC` behind it.
+/// Returns a call for a plugin list: `first` with the IPAM `dhcp`, and then `tuning`, which sets
+/// [`MAC`]. If `is_requested`, the runtime requests this address; else it is configured.
 fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
     let mut first = first.clone();
     first["ipam"] = json!({"type": "dhcp"});
@@ -29,8 +30,7 @@ fn tuned(host: &Sandbox, pod: &Ns, first: &Value, is_requested: bool) -> Call {
     }
 }
 
-/// Asserts that ADD requests a lease with the last hardware address, CHECK accepts it, and DEL
-/// releases it.
+/// Asserts that ADD requests a lease with [`MAC`], that CHECK accepts it, and that DEL releases it.
 #[track_caller]
 fn assert_leased_to_last_mac(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {
     let result = call.add().result();
@@ -102,7 +102,7 @@ fn macspoofchk_allows_the_hardware_address_of_a_later_plugin() {
     }
 }
 
-/// Changes that a container makes to its link.
+/// Changes that a container makes to its link, each a list of commands.
 const CHANGES: &[&[&str]] = &[
     &["ip link set eth0 address 02:00:00:00:00:99"],
     &[
@@ -117,7 +117,7 @@ const CHANGES: &[&[&str]] = &[
     ],
 ];
 
-/// Returns the link's name after such a change.
+/// Returns the name that the container's link has after `change`.
 fn name_of(change: &[&str]) -> &'static str {
     if change.iter().any(|command| command.contains("name lan0")) {
         "lan0"

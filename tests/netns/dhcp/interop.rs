@@ -1,4 +1,4 @@
-//! Plugins of each side with the daemon of the other.
+//! braid's plugins with the reference DHCP daemon, and the reference plugins with braid's daemon.
 
 use super::{Server, address, daemon, lan, macvlan, said, start, until};
 use braid_tests::{Sandbox, binary, json, needs};
@@ -50,14 +50,14 @@ fn our_plugins_acquire_and_release_leases_through_the_reference_daemon() {
     call.check(&result).ok();
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
-    // The reference daemon's release has no source address, so the server's kernel drops it. Only
-    // the daemon's log shows it.
+    // The reference daemon sends its release without a source address, so the server's kernel drops
+    // it. Only the daemon's log shows the release.
     until("the lease is released", || {
         said().contains("a/net/eth0: releasing lease").then_some(())
     });
     call.add().result();
     drop(theirs);
-    // The daemon has lost its leases, and no other program knows them.
+    // The ended daemon has lost its leases, and no other program knows them.
     call.del().ok();
     assert_eq!(pod.link_names(), Vec::<String>::new());
 }

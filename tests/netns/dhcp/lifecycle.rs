@@ -75,7 +75,7 @@ fn a_bridge_port_releases_its_address_before_it_is_deleted() {
     until("one lease is released", || {
         (server.addresses() == [address(&results[1])]).then_some(())
     });
-    // If the namespace is gone first, the address cannot be released, and the daemon drops the
+    // If the namespace ends before DEL, the daemon cannot release the address, and only forgets the
     // lease.
     host.end(&pods[1]);
     calls[1].del().ok();
@@ -230,7 +230,7 @@ fn gc_releases_the_leases_of_unlisted_attachments() {
     });
 }
 
-/// Attaches the containers `a` and `b` through one daemon, for a test of GC.
+/// Attaches the containers `a` and `b` with DHCP leases through one daemon, and calls `test`.
 fn gc_of_two(test: impl FnOnce(&Sandbox, &Server, &[Rc<Ns>; 2], &[Value; 2])) {
     let host = Sandbox::new();
     let far = lan(&host);
@@ -249,7 +249,7 @@ fn gc_without_list_and_records_keeps_leases_of_running_containers() {
     gc_of_two(|host, server, pods, _| {
         let call = host.call("macvlan", &pods[1], macvlan());
         fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // The lock file is not counted.
+        // The count leaves out the lock file.
         let kept = || {
             fs::read_dir("/run/cni/dhcp.leases")
                 .expect("the daemon's leases")
@@ -327,7 +327,8 @@ fn the_daemon_follows_its_flags_and_cleans_up_at_its_end() {
     }
 }
 
-/// Hands a socket over like systemd, and executes the daemon.
+/// Python script that passes a listening socket to the daemon, as systemd would, and executes the
+/// daemon.
 const HAND_OVER: &str = "import os, socket
 listener = socket.socket(socket.AF_UNIX)
 os.makedirs('/run/cni', exist_ok=True)

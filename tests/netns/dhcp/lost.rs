@@ -1,4 +1,4 @@
-//! Renewal and refusal of leases, and the end of the daemon.
+//! Renewal of DHCP leases, refused renewals, and the end of the daemon.
 
 use super::{SOCKET, Server, address, daemon, lan, macvlan, said, until};
 use braid_tests::{Sandbox, needs};
@@ -6,7 +6,8 @@ use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Sets the renewal time (T1) to three seconds, the minimum of dnsmasq.
+/// dnsmasq option that sets the renewal time (T1) to three seconds, the shortest time that dnsmasq
+/// accepts.
 pub(super) const SHORT: &str = "--dhcp-option=option:T1,3";
 
 #[test]
@@ -119,7 +120,7 @@ fn a_refused_lease_is_replaced_on_the_link_and_check_reports_it() {
     let call = host.call("macvlan", &pod, macvlan());
     let result = call.add().result();
     drop(server);
-    // The next server does not know the lease, and assigns other addresses.
+    // The next server does not know the lease, and assigns an address in another range.
     let server = Server::with_range(
         &far,
         "lan",

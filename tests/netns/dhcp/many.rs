@@ -1,4 +1,4 @@
-//! Many leases of one daemon.
+//! A DHCP daemon with a thousand leases.
 
 use super::{SOCKET, Server, daemon, lan, said, until};
 use braid_core::ipam::dhcp::rpc::{ALLOCATE, Args};
@@ -10,11 +10,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Number of leases.
+/// Number of leases that the daemon acquires.
 const MANY: usize = 1000;
-/// Parallel calls.
+/// Number of parallel calls to the daemon.
 const AT_ONCE: usize = 8;
-/// Lease time in seconds, as in the server's range.
+/// Lease time in seconds. It matches the range of the DHCP server.
 const LENGTH: u64 = 120;
 
 #[test]
@@ -33,7 +33,7 @@ fn one_daemon_acquires_and_renews_a_thousand_leases() {
     add_links(&host, &pod);
     let told = allocate_all(&pod);
     assert_eq!(told.len(), MANY);
-    // The server may be writing its file.
+    // The server may be writing its lease file at this moment.
     let leased = || -> BTreeMap<String, String> {
         server
             .leases()
@@ -45,7 +45,7 @@ fn one_daemon_acquires_and_renews_a_thousand_leases() {
     let leased = until("the server has all leases", || {
         Some(leased()).filter(|leased| leased.len() == MANY)
     });
-    // The addresses are on no link, so nothing there answers neighbour requests.
+    // No link has the leased addresses, so nothing answers neighbour solicitations for them.
     let known = |(ip, mac): (&String, &String)| {
         format!("neigh replace {ip} lladdr {mac} dev lan nud permanent\n")
     };
@@ -78,8 +78,8 @@ fn one_daemon_acquires_and_renews_a_thousand_leases() {
     });
 }
 
-/// Creates a link for each lease, all in one container. The daemon does the same work for them as
-/// for many containers.
+/// Creates a link for each lease, all in one container. For the daemon this is the same work as one
+/// link in each of many containers.
 fn add_links(host: &Sandbox, pod: &Ns) {
     pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
     let add = |at| {
@@ -98,7 +98,8 @@ fn batch(ns: &Ns, commands: &str) {
     ns.run("ip -batch /run/batch");
 }
 
-/// Requests a lease for each link. Returns the addresses, each with the time of its arrival.
+/// Requests a lease for each link. Maps each leased address to the time when the lease arrived, in
+/// seconds since 1970.
 fn allocate_all(pod: &Ns) -> BTreeMap<String, u64> {
     let netns = pod.path().display().to_string();
     let conf =

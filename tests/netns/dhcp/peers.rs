@@ -1,4 +1,4 @@
-//! A DHCP server, the daemon of the `dhcp` IPAM, and other programs that end with their test.
+//! A DHCP server, the daemon of the IPAM `dhcp`, and other programs that end with their test.
 
 use braid_tests::arriving::PATIENCE;
 use braid_tests::{Ns, Sandbox, json};
@@ -17,7 +17,8 @@ pub(super) const SOCKET: &str = "/run/cni/dhcp.sock";
 pub(super) struct Program(pub(super) Child);
 
 impl Program {
-    /// Starts the program in a namespace. Both outputs go to `log`.
+    /// Starts the program in a namespace. Its standard output and standard error go to the file
+    /// `log`.
     #[track_caller]
     pub(super) fn start(ns: &Ns, program: &Path, args: &[&str], log: &Path) -> Self {
         let said = fs::File::create(log).expect("a log");
@@ -49,7 +50,7 @@ impl Drop for Program {
     }
 }
 
-/// A dnsmasq that serves addresses on a link of its namespace.
+/// A dnsmasq that leases addresses on a link of its namespace.
 pub(super) struct Server {
     _program: Program,
     pub(super) leases: PathBuf,
@@ -57,12 +58,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves 10.3.0.10 to 10.3.0.99.
+    /// Starts a server on `link` with the address range 10.3.0.10-10.3.0.99 and the dnsmasq options
+    /// `more`.
     pub(super) fn start(ns: &Ns, link: &str, more: &[&str]) -> Self {
         Self::with_range(ns, link, "10.3.0.10,10.3.0.99,255.255.0.0,2m", more)
     }
 
-    /// Serves a range, with `more` arguments.
+    /// Starts a server on `link` with this address range and the dnsmasq options `more`.
     #[track_caller]
     pub(super) fn with_range(ns: &Ns, link: &str, range: &str, more: &[&str]) -> Self {
         let folder = PathBuf::from("/run/dnsmasq");
@@ -104,7 +106,8 @@ impl Server {
         server
     }
 
-    /// Returns the addresses in its lease file: expiry, hardware address or IAID, address.
+    /// Returns the leases in the server's file, each with expiry, hardware address or IAID, and
+    /// address.
     pub(super) fn leases(&self) -> Vec<(u64, String, String)> {
         let text = fs::read_to_string(&self.leases).unwrap_or_default();
         // The server may be writing the last line.
@@ -122,8 +125,8 @@ impl Server {
             .collect()
     }
 
-    /// Waits until `count` addresses are leased. The server answers before it writes its file, and
-    /// truncates it first.
+    /// Waits until the server's file has `count` leases, and returns them. The server answers
+    /// before it writes the file, and truncates the file first.
     #[track_caller]
     pub(super) fn await_leases(&self, count: usize) -> Vec<(u64, String, String)> {
         until("all leases are in the file", || {
@@ -131,7 +134,7 @@ impl Server {
         })
     }
 
-    /// Waits until this address is the only one leased.
+    /// Waits until `expected` is the only leased address.
     #[track_caller]
     pub(super) fn await_address(&self, expected: &str) {
         until("the address is leased", || {
@@ -139,7 +142,7 @@ impl Server {
         });
     }
 
-    /// Waits until the only lease is renewed.
+    /// Waits until the server's only lease has been renewed.
     #[track_caller]
     pub(super) fn await_renewed(&self) {
         let expiry = || self.await_leases(1)[0].0;
@@ -170,9 +173,9 @@ impl Server {
     }
 }
 
-/// Starts the daemon under test.
+/// Starts the DHCP daemon under test.
 pub(super) fn daemon(host: &Sandbox, flags: &[&str]) -> Program {
-    // Creates the plugin's name, by which the daemon is started.
+    // This call installs the plugin name `dhcp`, by which the daemon is started.
     drop(host.call("dhcp", host.host(), json!({})).run("VERSION"));
     start(host, Path::new("/run/cni-bin/dhcp"), flags)
 }
@@ -185,12 +188,12 @@ pub(super) fn start(host: &Sandbox, program: &Path, flags: &[&str]) -> Program {
     program
 }
 
-/// Returns the log of the daemon.
+/// Returns the daemon's log so far.
 pub(super) fn said() -> String {
     fs::read_to_string("/run/dhcp.log").unwrap_or_default()
 }
 
-/// Waits until `look` returns a value.
+/// Calls `look` until it returns a value, and returns this value. Fails after a minute.
 #[track_caller]
 pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! Rules and routes of plugins behind `dhcp`, when a lease gets another address.
+//! Policy routing rules and routes of plugins behind the IPAM `dhcp`, when a lease gets another
+//! address.
 
 use super::lost::SHORT;
 use super::{Server, address, daemon, lan, said, until};
@@ -7,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::rc::Rc;
 
 const ROUTER: &str = "--dhcp-option=option:router,10.3.0.254";
-/// Address range and router of the next server, on the machine behind `lan`.
+/// Address range and router option of the second DHCP server, on the machine behind `lan`.
 const NEXT: (&str, &str) = (
     "10.9.0.10,10.9.0.99,255.255.255.0,2m",
     "--dhcp-option=option:router,10.9.0.254",
@@ -20,7 +21,9 @@ fn call(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     host.call("braid", pod, conf)
 }
 
-/// Makes a server of another network refuse the lease. Waits for the address that it assigns.
+/// Replaces the DHCP server by a server for another subnet, which refuses the container's lease.
+/// Waits until the container has an address of the new subnet. Returns the new server and this
+/// address.
 #[track_caller]
 fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, String) {
     drop(server);
@@ -33,7 +36,7 @@ fn move_to_another_net(far: &Rc<Ns>, pod: &Ns, server: Server) -> (Server, Strin
     (server, new.trim_end_matches("/24").to_owned())
 }
 
-/// Returns source and table of each rule that is not the kernel's.
+/// Returns source and table of each policy routing rule that the kernel did not create.
 fn rules(pod: &Ns) -> Vec<String> {
     let own = |rule: &Value| rule["src"] != "all";
     let text = |rule: Value| format!("{} {}", rule["src"], rule["table"]).replace('"', "");
@@ -44,7 +47,7 @@ fn rules(pod: &Ns) -> Vec<String> {
         .collect()
 }
 
-/// Returns the IPv4 routes of a table, sorted: destination, gateway, source.
+/// Returns destination, gateway and source of each IPv4 unicast route in a table, sorted.
 fn table(pod: &Ns, table: &str) -> Vec<String> {
     let shown = pod
         .try_run(&format!("ip -4 -j route show table {table}"))
@@ -150,7 +153,7 @@ fn a_restarted_daemon_knows_the_table_of_a_lost_address() {
     call.add().result();
     drop(server);
     far.run("ip addr add 10.9.0.254/24 dev lan");
-    // The next server refuses the lease and has no address to give.
+    // The next server refuses the lease and has no address to assign.
     let refusing = Server::with_range(&far, "lan", "10.9.0.0,static,255.255.255.0", &[]);
     until("the address is gone", || {
         pod.addrs("eth0").is_empty().then_some(())

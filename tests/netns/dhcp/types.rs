@@ -1,4 +1,4 @@
-//! Types with links that reach a DHCP server, and types that are refused.
+//! Plugin types whose links reach a DHCP server, and types with which the IPAM `dhcp` is refused.
 
 use super::{Server, address, daemon, lan};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};
@@ -14,7 +14,8 @@ fn dhcp(kind: &str, keys: &Value) -> Value {
     conf
 }
 
-/// Returns a call whose chain is a macvlan with DHCP on master `lan`, followed by plugin `behind`.
+/// Returns a call for a plugin list: a macvlan on `lan` whose address comes from DHCP, and then the
+/// plugin `behind`.
 fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     let plugins = json!([dhcp("macvlan", &json!({"master": "lan"})), behind]);
     host.call(
@@ -24,7 +25,7 @@ fn macvlan_and(host: &Sandbox, pod: &Ns, behind: &Value) -> Call {
     )
 }
 
-/// Asserts that ADD, traffic, CHECK and repeated DEL work, and that the server sees the lease and
+/// Asserts that ADD, traffic, CHECK and a repeated DEL work, and that the server sees the lease and
 /// its release.
 #[track_caller]
 fn assert_leases_and_releases(host: &Sandbox, pod: &Ns, call: &Call, server: &Server) {

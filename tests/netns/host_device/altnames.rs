@@ -1,9 +1,9 @@
-//! Alternative names that conflict with a device's name, in the container or on the host.
+//! Devices whose name conflicts with an alternative name, in the container or on the host.
 
 use super::identity::attach;
 use braid_tests::{Ns, Sandbox, Value, json};
 
-/// Creates a host with a device `nica`.
+/// Creates a sandbox with a device `nica` on the host.
 fn host() -> Sandbox {
     let host = Sandbox::new();
     host.run("ip tuntap add nica mode tap");
@@ -18,7 +18,7 @@ fn alt_names(host: &Sandbox) -> Value {
     host.the_link("nica")["altnames"].clone()
 }
 
-/// Moves `net1` to the host, like a call that is killed after that step.
+/// Moves `net1` to the host, like a DEL that is killed after this step.
 fn move_by_hand(pod: &Ns, more: &str) {
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
     pod.run(&format!(
@@ -89,7 +89,7 @@ fn an_alternative_name_equal_to_the_interface_name_is_restored() {
     before.assert_same(&host.state().without_marks());
     host.assert_nothing_left();
 
-    // A call that is killed before it restores the name.
+    // A DEL that is killed before it restores the name leaves this state.
     call.add().result();
     move_by_hand(&pod, "name nica alias of.the.host");
     assert_eq!(alt_names(&host), json!(["storage"]));

@@ -1,4 +1,5 @@
-//! Devices that return under their own names, although the container renamed them.
+//! Devices that return to the host under their original names, although the container has renamed
+//! them.
 
 use crate::conf;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
@@ -6,7 +7,7 @@ use braid_tests::{Call, Ns, Sandbox, Value, json};
 const DEVICES: [&str; 2] = ["nic0", "nic1"];
 const LONG: &str = "enp129s0f0np0-of-the-storage-network";
 
-/// Creates two devices on the host, both up.
+/// Creates two devices on the host, sets both up, and returns them as `ip` shows them.
 fn devices(host: &Sandbox) -> Vec<Value> {
     for name in DEVICES {
         host.run(&format!(
@@ -16,7 +17,7 @@ fn devices(host: &Sandbox) -> Vec<Value> {
     DEVICES.map(|name| host.the_link(name)).to_vec()
 }
 
-/// Returns a call that moves a device to the container as `ifname`.
+/// Returns a call that moves `device` to the container and names it `ifname`.
 pub(super) fn attach(host: &Sandbox, pod: &Ns, device: &str, ifname: &'static str) -> Call {
     let mut conf = conf::host_device();
     (conf["device"], conf["ipam"]) = (json!(device), json!({}));
@@ -38,7 +39,7 @@ fn assert_back(host: &Sandbox, before: &[Value]) {
     }
 }
 
-/// Swaps the names and the aliases of two links.
+/// Swaps the names of two links and also their aliases.
 fn exchange(pod: &Ns, [one, other]: [&str; 2]) {
     let alias = |link: &str| {
         pod.the_link(link)["ifalias"]
@@ -147,7 +148,7 @@ fn a_device_is_found_by_any_name_and_returns_with_all_names() {
             assert_back(&host, &before);
         }
         host.assert_nothing_left();
-        // From names alone, as if the record were lost.
+        // DEL works from names alone, as if the record were lost.
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
         call.del().ok();

@@ -1,4 +1,4 @@
-//! Keys that select the device, and refused values.
+//! Configuration keys that select the device, and values that are refused.
 
 use super::{assert_back, attach, device};
 use crate::conf;
@@ -6,7 +6,8 @@ use braid_tests::{Sandbox, json};
 use std::fs;
 use std::path::Path;
 
-/// Fakes `/sys/bus` with these devices: path, path of the link `dev0` below it, and driver.
+/// Mounts a fake `/sys/bus` with these devices. Each has its path, the path of the link `dev0`
+/// below that path, and its driver.
 fn buses(devices: &[(&str, &str, &str)]) {
     let none: Option<&str> = None;
     nix::mount::mount(
@@ -39,7 +40,8 @@ fn every_key_finds_the_device() {
         json!({"pciBusID": "0000:04:00.0"}),
         json!({"runtimeConfig": {"deviceID": "0000:03:00.1"}}),
         json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
-        // The first key that is set counts, and the runtime's precedes the configuration's.
+        // The first key that is set counts. A key from the runtime precedes the keys of the
+        // configuration.
         json!({"device": "dev0", "hwaddr": "c2:00:00:00:00:09"}),
         json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "0000:03:00.1"}}),
         json!({"pciBusID": "0000:05:00.0", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),

@@ -1,4 +1,4 @@
-//! `host-device`: a host link that is moved to a container until DEL.
+//! `host-device`: a host link that is in a container from ADD to DEL.
 
 mod altnames;
 mod identity;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Creates a host link `dev0` with a machine at its other end, 10.8.0.1.
+/// Creates a host link `dev0`. Returns the machine at its other end, which has 10.8.0.1.
 fn device(host: &Sandbox) -> Rc<Ns> {
     let far = host.outside("dev0", "192.0.2.9/32", "10.8.0.1/24");
     host.run("ip addr flush dev dev0");
@@ -21,7 +21,7 @@ fn attach(host: &Sandbox, pod: &Ns) -> Call {
     host.call("host-device", pod, conf::host_device())
 }
 
-/// Asserts that the device is back on the host: same name, up, with its old attributes.
+/// Asserts that `dev0` is on the host again, up, and with the attributes that it had `before`.
 #[track_caller]
 fn assert_back(host: &Sandbox, before: &Value) {
     let now = host.the_link("dev0");
@@ -225,8 +225,8 @@ fn a_device_gets_its_name_back_after_its_namespace_ended() {
     let pod = host.pod("a");
     let call = attach(&host, &pod);
     let result = call.add().result();
-    // When a namespace ends, the kernel moves hardware to the host in this way, and does not delete
-    // it.
+    // When a network namespace ends, the kernel does not delete hardware links. It moves them to
+    // the host like this command.
     let (process, thread) = (std::process::id(), nix::unistd::gettid());
     pod.run(&format!(
         "ip link set eth0 netns /proc/{process}/task/{thread}/ns/net name dev7"

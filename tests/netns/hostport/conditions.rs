@@ -1,13 +1,13 @@
-//! Keys of the reference `portmap` for iptables and nft: their meaning in braid, and the clients
-//! that conditions allow.
+//! Configuration keys of the reference `portmap` that are for iptables and nft: what braid makes of
+//! them, and which clients the conditions admit.
 
 use super::{PINS, at_address, mapped, network, network_by, outside, reaches, tcp};
 use braid_tests::{Call, Ns, Sandbox, Value, json, state};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The conditions of `family`, and if a client outside (192.0.2.2) and a second one (198.51.100.2)
-/// meet them.
+/// A test case: the address family, `V4` or `V6`, a value of the key `conditions<family>`, and if
+/// the clients outside meet the condition: first 192.0.2.2, then 198.51.100.2.
 type Case = (&'static str, Value, [bool; 2]);
 
 fn with(keys: &[(&str, Value)]) -> Value {

@@ -1,4 +1,4 @@
-//! `portmap` beyond one request and its answer: large datagrams, ICMP errors, and similar flows.
+//! `portmap` beyond a request and its answer: large datagrams, ICMP errors, and similar flows.
 
 use super::{BOTH, SERVICE, attach, bridge_nf, mapped, mapping, network, network_by, outside, tcp};
 use braid_tests::arriving::{PATIENCE, assert_rate};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 const BACKENDS: [&str; 2] = ["nftables", "ebpf"];
 
-/// Disables the nf_tables redirect of incoming packets for the eBPF backend, so that only eBPF can
-/// redirect them.
+/// Makes `backend` the only one that redirects incoming packets. For eBPF, this flushes the
+/// nf_tables chain that also redirects them.
 fn use_only(host: &Sandbox, backend: &str) {
     if backend == "ebpf" {
         host.run("nft flush chain inet braid hostport-in");
@@ -61,7 +61,7 @@ fn datagrams_larger_than_the_link_pass_both_ways() {
             .flat_map(|who| ["192.0.2.1:8080", "[2001:db8::1]:8080"].map(|at| (who, at)))
         {
             let socket = client(ns, at);
-            // A small one first and last. All belong to one flow.
+            // The first and the last datagram are small. All of them belong to one flow.
             for len in [10, 4000, 60_000, 10] {
                 let what = format!("{plugin}, {backend}: {len} bytes, {who} to {at}");
                 let sent: Vec<u8> = (0..len)
@@ -153,7 +153,7 @@ fn a_container_learns_the_path_mtu_to_a_client() {
             ns.run(&format!("ip addr add {v6} dev far nodad"));
             ns.run("ip link set far up");
         }
-        // The far end does not know this MTU, so its handshake does not announce it.
+        // The far end does not know this MTU, so its TCP handshake does not announce it.
         router.run("ip link set far mtu 1300");
         for key in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
             router.set_sysctl(key, "1");
@@ -308,7 +308,7 @@ fn an_isolated_container_is_unreachable_for_neighbours() {
     }
 }
 
-/// Returns the number of packets that the bridge interface has sent and received.
+/// Returns the numbers of packets that the link `bridge` has sent and received.
 fn passed(host: &Sandbox, bridge: &str) -> [u64; 2] {
     let shown = host.json(&format!("ip -j -s link show {bridge}"));
     ["tx", "rx"].map(|way| shown[0]["stats64"][way]["packets"].as_u64().unwrap())
@@ -322,7 +322,8 @@ fn with_ebpf_packets_and_answers_bypass_the_bridge_interface() {
             let host = Sandbox::new();
             let outside = outside(&host);
             bridge_nf(&host, sees_bridged);
-            // The bridge is created before or after the first port of the node.
+            // If `is_first`, the bridge exists before the first host port of the node, else
+            // afterwards.
             if !is_first {
                 let ptp = host.pod("p");
                 let mapping =
@@ -349,7 +350,7 @@ fn with_ebpf_packets_and_answers_bypass_the_bridge_interface() {
                     outside.ask(Transport::Tcp, at).unwrap();
                 }
                 for (before, after) in before.into_iter().zip(passed(&host, "br1")) {
-                    // Through the bridge, each request is a handshake, a request and a FIN.
+                    // A request through the bridge is at least a handshake, a request and a FIN.
                     let passed = after - before;
                     let is_straight = passed < QUESTIONS / 10;
                     assert!(
@@ -371,7 +372,8 @@ fn answers_from_a_host_port_are_limited_like_the_container() {
     const RATE: f64 = 20_000_000.0;
     let limits = json!({"type": "bandwidth", "egressRate": 20_000_000, "egressBurst": 200_000});
     for backend in BACKENDS {
-        // The limit is set by the call that creates the port, or later.
+        // If `with_it`, the call that creates the host port also sets the limit, else a later call
+        // does.
         for with_it in [true, false] {
             let host = Sandbox::new();
             let outside = outside(&host);

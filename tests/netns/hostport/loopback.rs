@@ -1,5 +1,5 @@
-//! `portmap` at `[::1]`, for sockets of the host. eBPF programs at the root of cgroup2 redirect
-//! them while at least one port exists.
+//! `portmap` at `[::1]`, for sockets of the host. eBPF programs at the root of cgroup v2 redirect
+//! these sockets while at least one host port exists.
 
 use super::{
     BOTH, PINS, PORT, SERVICE, at_address, mapped, mapping, network_by, outside, reaches, tcp,
@@ -13,16 +13,16 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(super) const AT: &str = "[::1]:8080";
-/// Address of the host as the container sees it.
+/// Address of the host in the container's subnet. It is the container's gateway.
 const GATEWAY: &str = "fd00:1::1";
-/// Attach types of the programs.
+/// Names of the BPF attach types of the programs.
 const PLACES: [&str; 4] = ["connect6", "sendmsg6", "recvmsg6", "getpeername6"];
 
 fn both() -> Value {
     json!(BOTH.map(mapping))
 }
 
-/// Returns the pin of the link of a program.
+/// Returns the path at which the BPF link of the program for the attach type `place` is pinned.
 fn pin_of(place: &str) -> String {
     let pins = state::tree(Path::new(PINS)).into_keys();
     let is_it = |path: &String| {
@@ -39,8 +39,8 @@ fn is_of(name: &str, place: &str) -> bool {
     name.starts_with(&format!("lo_{place}_"))
 }
 
-/// Returns the ids of the programs that redirect this host's sockets, by their pins, or nothing
-/// without `bpftool`.
+/// Returns the IDs of the programs that redirect this host's sockets, from their pinned links.
+/// Returns nothing without `bpftool`.
 pub(super) fn programs(host: &Ns) -> Vec<u64> {
     if Feature::Bpftool.missing().is_some() {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn programs(host: &Ns) -> Vec<u64> {
         .collect()
 }
 
-/// Filters `programs` for the ones that run at the root of cgroup2.
+/// Returns those of `programs` that run at the root of cgroup v2.
 pub(super) fn at_the_root(host: &Ns, programs: &[u64]) -> Vec<u64> {
     if programs.is_empty() {
         return Vec::new();
@@ -140,7 +140,7 @@ fn sockets_of_other_namespaces_are_not_redirected() {
     call.prev(&result).del().ok();
 }
 
-/// A packet from `::1` would reach no container. nf_tables would redirect it, but the kernel does
+/// A packet from `::1` cannot reach a container. nf_tables would redirect it, but the kernel does
 /// not route it out of a link.
 #[test]
 fn a_socket_bound_to_the_loopback_address_is_not_redirected() {
@@ -157,7 +157,7 @@ fn a_socket_bound_to_the_loopback_address_is_not_redirected() {
     assert_eq!(socket.peer_addr().unwrap(), AT.parse().unwrap());
     let sent = socket.send(b"?");
     assert!(service.recv_from(&mut [0; 64]).is_err(), "{sent:?}");
-    // Other ports of the loopback address are not affected.
+    // The socket can still reach other ports of the loopback address.
     let server = host.enter(|| UdpSocket::bind("[::1]:0")).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(server.local_addr().unwrap()).unwrap();
@@ -267,7 +267,7 @@ fn check_reports_a_missing_program_element_or_pin() {
         .into_keys()
         .find(|path| path.ends_with("loopback_ports"))
         .unwrap();
-    // Port 8080, TCP, any address.
+    // The key is port 8080, TCP, any address.
     damages.push((
         format!("bpftool map delete pinned {ports} key hex 1f 90 06 01"),
         nowhere,
@@ -319,7 +319,7 @@ fn del_and_gc_delete_the_programs_without_a_record() {
             .result();
         let ids = programs(&host);
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // The runtime sends no mappings with DEL.
+        // The runtime does not pass the port mappings to DEL.
         let call = host.call("braid", &pod, network_by("bridge", "nftables"));
         if by_gc {
             call.gc(&[]).ok();

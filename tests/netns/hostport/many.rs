@@ -1,10 +1,10 @@
-//! Containers with many ports.
+//! Containers with many host ports.
 
 use super::{PINS, mapped, network_by, outside};
 use braid_tests::{Sandbox, Service, Transport, Value, json};
 use std::path::Path;
 
-/// Returns mappings for this many ports, each with TCP and UDP.
+/// Returns mappings of `ports` port numbers, each for TCP and UDP.
 fn mappings(ports: u16) -> Value {
     let of = |port: u16| {
         ["tcp", "udp"]
@@ -71,7 +71,7 @@ fn ports_beyond_the_free_space_of_the_ebpf_map_are_refused() {
     let before = host.state().without_marks();
     many.add().refused(999, &["16384 host ports", "16000"]);
     before.assert_same(&host.state().without_marks());
-    // Leaves room for one more element.
+    // After this, the map has room for one more element.
     let rest = mapped(&host, &b, network_by("bridge", "ebpf"), &more(20000, 191));
     let of_rest = rest.add().result();
     let c = host.pod("c");
@@ -101,7 +101,7 @@ fn connections_of_any_number_of_ports_are_listed_in_one_request() {
         .add()
         .result();
     let sent = std::fs::read_to_string("/run/strace").unwrap();
-    // One request per family.
+    // braid lists the connections with one request per address family.
     assert_eq!(sent.matches("IPCTNL_MSG_CT_GET").count(), 2, "{sent}");
     call.prev(&result).del().ok();
     host.assert_nothing_left();

@@ -1,14 +1,15 @@
-//! Packets of others for `127.0.0.1`. The host routes this address to containers' links, so it must
-//! not accept it from outside.
+//! Packets from other machines to `127.0.0.1`. The host routes this address to the links of
+//! containers, so it must not accept such packets from outside.
 
 use super::{PORT, SERVICE, at_address, attach, mapped, network_by, outside};
 use braid_tests::{Ns, Sandbox, Service, Transport};
 use std::net::UdpSocket;
 
-/// Port of a service on the host.
+/// Port of a service that runs on the host itself.
 const OWN: u16 = 7000;
 
-/// Lets a namespace send packets for `127.0.0.1` through `gateway`, and accept the answers.
+/// Configures a namespace so that it sends packets for `127.0.0.1` to `gateway`, and accepts the
+/// answers.
 fn route_loopback_by(ns: &Ns, gateway: &str) {
     ns.run("ip addr flush dev lo");
     ns.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
@@ -25,7 +26,7 @@ fn the_loopback_address_of_the_host_is_unreachable_from_outside() {
         mapped(&host, &pod, network, &at_address("127.0.0.1"))
             .add()
             .result();
-        // braid sets this on the container's link.
+        // braid sets this sysctl on the container's link only.
         host.set_sysctl("net/ipv4/conf/world/route_localnet", "1");
         route_loopback_by(&outside, "192.0.2.1");
         route_loopback_by(&neighbour, "10.1.0.1");
@@ -54,7 +55,7 @@ fn the_loopback_address_of_the_host_is_unreachable_from_outside() {
         host.run("nft add chain ip untracked pre { type filter hook prerouting priority -300 ; }");
         host.run("nft add rule ip untracked pre iif != lo ip daddr 127.0.0.0/8 notrack");
         assert_held("untracked", &[&of_the_host]);
-        // Only braid's rules block these packets.
+        // Without braid's rules the host accepts these packets.
         for chain in ["hostport-martian-new", "hostport-martian"] {
             host.run(&format!("nft flush chain inet braid {chain}"));
         }
@@ -77,7 +78,7 @@ fn foreign_dnat_of_the_loopback_address_is_blocked() {
         .add()
         .result();
     route_loopback_by(&outside, "192.0.2.1");
-    // Among chains with the same priority, the newest runs first.
+    // Of the chains with the same priority, the newest one runs first.
     host.run("nft add table ip other");
     host.run("nft add chain ip other pre { type nat hook prerouting priority -100 ; }");
     let addr = other.list("ip -j -4 addr show eth0")[0]["addr_info"][0]["local"]
@@ -117,7 +118,7 @@ fn a_container_cannot_connect_from_a_loopback_address() {
             .as_u64()
             .unwrap()
     };
-    // The first packet would wait for the gateway's hardware address.
+    // The very first packet would wait until the gateway's hardware address is known.
     assert!(neighbour.can_ping("10.1.0.1"));
     assert_eq!((forwarded(), forwarded()), (0, 0));
     host.run("nft flush chain inet braid hostport-martian-new");

@@ -1,5 +1,5 @@
-//! Reachability of a host port: every client, protocol, family and backend, also among foreign
-//! rules.
+//! Reachability of a host port: for every client, protocol, address family and backend, also beside
+//! foreign rules.
 
 use super::loopback::{at_the_root, programs};
 use super::{
@@ -8,9 +8,9 @@ use super::{
 use braid_tests::{Ns, Sandbox, Service, Transport, Value, json, needs, state};
 use std::path::Path;
 
-/// Client addresses that the service sees, as IPv4 and IPv6: a client outside, the host by its
-/// address and by `127.0.0.1` and `::1`, the container itself, one on the same network, and one on
-/// another.
+/// Client addresses, IPv4 and IPv6, that the service behind a host port must see. The clients are a
+/// machine outside, the host by its address and by `127.0.0.1` or `::1`, the container itself, a
+/// container on the same network, and a container on another network.
 struct Seen {
     outside: [&'static str; 2],
     host: [&'static str; 2],
@@ -20,7 +20,7 @@ struct Seen {
     stranger: [&'static str; 2],
 }
 
-/// Addresses if the host's NAT sees both directions of all traffic.
+/// Expected client addresses if the host's NAT sees both directions of all traffic.
 const ROUTED: Seen = Seen {
     outside: ["192.0.2.2", "2001:db8::2"],
     host: ["192.0.2.1", "2001:db8::1"],
@@ -30,17 +30,17 @@ const ROUTED: Seen = Seen {
     stranger: ["10.9.0.2", "fd00:9::2"],
 };
 
-/// A limit that no request reaches, in bits per second.
+/// Rate limit in bits per second that no request reaches.
 const RATE: u64 = 100_000_000;
 
-/// Order of the container's neighbours and its ports.
+/// Time when the other containers are attached: before or after the container with the host port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
     Before,
     After,
 }
 
-/// One setup of the host, its clients and its rules.
+/// Setup of a test: the host, its clients and its rules.
 #[derive(Debug, Clone, Copy)]
 struct Matrix {
     plugin: &'static str,
@@ -48,9 +48,9 @@ struct Matrix {
     bridge_nf: bool,
     others: Others,
     transports: &'static [Transport],
-    /// True if the container's rates are limited.
+    /// True if the traffic of the container is limited.
     limited: bool,
-    /// Commands that the administrator and other programs ran on the host before.
+    /// Commands of the administrator or of other programs that run on the host first.
     around: &'static [&'static str],
 }
 
@@ -65,7 +65,8 @@ const PLAIN: Matrix = Matrix {
 };
 
 impl Matrix {
-    /// Returns the container's network, with a firewall if foreign rules drop forwarded packets.
+    /// Returns the configuration of the container's network. It has a firewall if there are foreign
+    /// rules, which may drop forwarded packets.
     fn network(&self) -> Value {
         let mut network = network_by(self.plugin, self.backend);
         let plugins = network["plugins"].as_array_mut().unwrap();
@@ -113,7 +114,7 @@ impl Matrix {
         let result = call.add().result();
         let (sibling, stranger) = before.unwrap_or_else(come);
         if backend == "ebpf" && others == Others::Before {
-            // Only eBPF redirects incoming packets.
+            // After this, only eBPF redirects incoming packets.
             host.run("nft flush chain inet braid hostport-in");
         }
         for transport in transports {
@@ -152,7 +153,7 @@ impl Matrix {
                 .iter()
                 .any(|element| element.contains("net a "))
         );
-        // Filters of the limits of the neighbours.
+        // These filters belong to the limits of other containers.
         let is_others = |filter: &String| self.limited && filter.ends_with("braid_shape");
         assert_eq!(
             state::filters(&host)
@@ -171,8 +172,8 @@ impl Matrix {
             .zip(seen.loopback)
         {
             if transport == Transport::Sctp && at.starts_with('[') {
-                // No route from ::1 reaches a container, and the kernel runs no cgroup program for
-                // SCTP sockets.
+                // The kernel does not route packets from ::1 to a container, and it runs no cgroup
+                // program for SCTP sockets.
                 assert!(host.host().asks_in_vain(transport, at), "{self:?}");
             } else {
                 let found = host.host().ask(transport, at);
@@ -188,7 +189,8 @@ impl Matrix {
 
 #[test]
 fn all_clients_reach_a_port_of_a_bridge() {
-    // Answers forwarded by the bridge bypass NAT, so neighbours are masqueraded as the bridge.
+    // The bridge forwards answers to a sibling past the host's NAT, so the sibling is masqueraded
+    // with the address of the bridge.
     let seen = Seen {
         sibling: ["10.1.0.1", "fd00:1::1"],
         ..ROUTED
@@ -205,7 +207,8 @@ fn all_clients_reach_a_port_of_a_ptp() {
     .assert(&ROUTED);
 }
 
-/// The container sees itself as the requested address. All others keep their own.
+/// Expected client addresses with eBPF. Only a container that connects to itself differs from
+/// [`ROUTED`]: it appears with the requested address.
 const BY_EBPF: Seen = Seen {
     itself: ["192.0.2.1", "2001:db8::1"],
     ..ROUTED
@@ -252,7 +255,7 @@ fn neighbours_attached_later_reach_a_port_by_ebpf() {
 
 #[test]
 fn all_clients_reach_a_port_of_a_limited_container_by_ebpf() {
-    // Packets to itself would bypass its queue, so nf_tables redirects them.
+    // A container's packets to itself would bypass its qdisc, so nf_tables redirects them.
     for plugin in ["bridge", "ptp"] {
         Matrix {
             plugin,
@@ -327,8 +330,8 @@ fn neighbours_keep_their_address_with_bridge_nf_call_iptables() {
     .assert(&BY_EBPF);
 }
 
-/// Foreign rules that drop by policy, drop packets with an invalid connection state, and filter by
-/// reverse path, and the rules of kube-proxy.
+/// Commands that create foreign rules: they drop by policy, drop packets with an invalid connection
+/// state, and filter by reverse path. The last ones are the rules of kube-proxy.
 const FOREIGN_RULES: &[&str] = &[
     "iptables -P FORWARD DROP",
     "ip6tables -P FORWARD DROP",

@@ -1,4 +1,4 @@
-//! `portmap`: clients of a container's host ports, and their source addresses.
+//! `portmap`: which clients reach the host ports of a container, and with which source address.
 
 mod conditions;
 mod flows;
@@ -14,13 +14,14 @@ use braid_tests::{Call, Ns, Sandbox, Service, Transport, Value, json};
 use std::rc::Rc;
 
 const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Udp];
-/// Folder of the eBPF backend's pins.
+/// Folder in which the eBPF backend pins its programs and maps.
 const PINS: &str = "/sys/fs/bpf/braid";
-/// Port of the host, and port of the container.
+/// Host port that the tests map to [`SERVICE`] in the container.
 const PORT: u16 = 8080;
 const SERVICE: u16 = 80;
 
-/// Returns a dual-stack network. `of` is the third number of its subnets.
+/// Returns the configuration of a dual-stack network. `of` is a part of its subnets,
+/// `10.<of>.0.0/24` and `fd00:<of>::/64`.
 fn network(plugin: &str, name: &str, of: u8) -> Value {
     let ipam = json!({"type": "host-local",
         "ranges": [[{"subnet": format!("10.{of}.0.0/24")}], [{"subnet": format!("fd00:{of}::/64")}]],
@@ -40,7 +41,7 @@ fn network(plugin: &str, name: &str, of: u8) -> Value {
         "plugins": [main, {"type": "portmap", "capabilities": {"portMappings": true}}]})
 }
 
-/// Returns the network of most tests, with host ports by `backend`.
+/// Returns the configuration of the network `net`, whose `portmap` uses `backend`.
 fn network_by(plugin: &str, backend: &str) -> Value {
     let mut network = network(plugin, "net", 1);
     network["plugins"][1]["backend"] = json!(backend);
@@ -60,14 +61,14 @@ fn tcp() -> Value {
     json!([mapping(Transport::Tcp)])
 }
 
-/// Returns the TCP mapping for one address of the host.
+/// Returns a TCP mapping that is limited to one address of the host.
 fn at_address(host_ip: &str) -> Value {
     let mut mapping = mapping(Transport::Tcp);
     mapping["hostIP"] = json!(host_ip);
     json!([mapping])
 }
 
-/// True if a connection of `client` to `at` reaches `server`.
+/// True if a TCP connection of `client` to `at` reaches a service in `server`.
 fn reaches(client: &Ns, at: &str, server: &Ns) -> bool {
     let _service = Service::start(server, Transport::Tcp, SERVICE);
     client.ask(Transport::Tcp, at).is_ok()
@@ -84,7 +85,8 @@ fn attach(host: &Sandbox, name: &str, network: Value) -> Rc<Ns> {
     pod
 }
 
-/// Creates a machine outside that knows only the host, as `192.0.2.1` and `2001:db8::1`.
+/// Creates a machine outside whose only route is to the host's addresses `192.0.2.1` and
+/// `2001:db8::1`.
 fn outside(host: &Sandbox) -> Rc<Ns> {
     let outside = host.outside("world", "192.0.2.1/24", "192.0.2.2/24");
     host.run("ip addr add 2001:db8::1/64 dev world nodad");

@@ -1,5 +1,5 @@
-//! Ownership of ports: one attachment owns a port until it ends or is replaced. Also host addresses
-//! that limit a mapping, and source addresses that it rewrites.
+//! Ownership of host ports: an attachment owns a port until it ends or is replaced. Also mappings
+//! that are limited to a host address, and source addresses that `portmap` rewrites.
 
 use super::{
     BOTH, PINS, SERVICE, at_address, bridge_nf, mapped, mapping, network, network_by, outside,
@@ -29,7 +29,7 @@ fn assert_belongs_to_one(one: &Value, other: &Value) {
     let first = mapped(&host, &a, one.clone(), &tcp());
     let result = first.add().result();
     let second = mapped(&host, &b, other.clone(), &tcp());
-    // STATUS records the tables and chains that the first attachment created.
+    // STATUS adds to braid's state which tables and chains the first attachment has created.
     second.status().ok();
     let state = host.state().without_marks();
     second
@@ -50,7 +50,8 @@ fn a_port_without_record_is_taken_over_and_survives_the_old_del() {
     of_each_backend(|network| assert_is_taken_over(&network));
 }
 
-/// Runs a test with owner names that fit, and with longer ones that are replaced by a digest.
+/// Calls `assert` for each backend, with a short network name and with a long one. A long name
+/// makes braid store a digest as the owner.
 fn of_each_backend(assert: impl Fn(Value)) {
     for (backend, name) in [
         ("nftables", "net"),
@@ -166,7 +167,7 @@ fn check_reports_a_missing_port() {
     call.check(&result)
         .refused(999, &["0.0.0.0:8080/tcp", "belongs to"]);
     call.clone().prev(&result).del().ok();
-    // A foreign element stays, and its port cannot be taken over.
+    // The element of another program stays, and braid cannot take its port over.
     call.add()
         .refused(999, &["0.0.0.0:8080/tcp is already used"]);
     host.run(gone);
@@ -230,7 +231,7 @@ fn del_and_gc_find_ports_without_a_record() {
         );
         call.add().result();
         std::fs::remove_dir_all("/run/braid/attachments").unwrap();
-        // The runtime sends no mappings with DEL.
+        // The runtime does not pass the port mappings to DEL.
         let call = host.call("braid", &pod, network_by("bridge", "nftables"));
         if by_gc {
             call.gc(&[]).ok();

@@ -1,4 +1,5 @@
-//! A container on several networks with the same ports on each of them, as in compose and podman.
+//! A container on several networks that has the same host ports on each of them, as with compose
+//! and podman.
 
 use super::loopback::AT;
 use super::{BOTH, SERVICE, mapped, mapping, network, outside, reaches};
@@ -13,7 +14,7 @@ const BACKENDS: [[&str; 2]; 4] = [
     ["nftables", "ebpf"],
 ];
 
-/// Returns the second network of a container, without a default route.
+/// Returns the configuration of a container's second network, which has no default route.
 fn other(name: &str, backend: &str) -> Value {
     let mut network = network("bridge", name, 2);
     network["plugins"][0]["ipam"]["routes"] = json!([]);
@@ -27,7 +28,7 @@ fn one(name: &str, backend: &str) -> Value {
     network
 }
 
-/// Returns calls for `eth0` and `eth1` of the container, both with all mappings.
+/// Returns two calls for the container, one for `eth0` and one for `eth1`. Both have all mappings.
 fn both(host: &Sandbox, pod: &Ns, backends: [&str; 2], names: [&str; 2]) -> [Call; 2] {
     let mappings = json!(BOTH.map(mapping));
     let second = mapped(host, pod, other(names[1], backends[1]), &mappings).ifname("eth1");

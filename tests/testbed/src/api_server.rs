@@ -1,5 +1,5 @@
 //! etcd and an API server without a cluster, in the namespaces of the thread that starts them. Both
-//! end with that thread.
+//! processes end with that thread.
 
 use crate::audit::{self, Audit};
 use crate::control_plane::api_server_flags;
@@ -26,7 +26,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Returns an error message that names the first missing program, or `None`.
+    /// Returns an error message that names the first missing program, or `None` if no program is
+    /// missing.
     pub fn missing() -> Option<String> {
         let mut built = ["kube-apiserver", "kubectl"].into_iter();
         let mut installed = ["etcd", "openssl", "setpriv"].into_iter();
@@ -38,7 +39,7 @@ impl ApiServer {
         ))
     }
 
-    /// Starts etcd and the API server with their files in `dir`, and waits until braid's custom
+    /// Starts etcd and the API server with their files in `dir`. Returns after braid's custom
     /// resources and role are applied.
     pub fn start(dir: &Path) -> Result<Self> {
         let server = Self {
@@ -68,7 +69,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Applies braid's manifests as an administrator does.
+    /// Applies braid's manifests, as an administrator would.
     fn set_up(&self) -> Result<()> {
         wait::until("the API server is ready", PATIENCE, || {
             wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
@@ -92,7 +93,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Path of a certificate, key or kubeconfig.
+    /// Returns the path of a certificate, key or kubeconfig by its file name.
     pub fn pki(&self, file: &str) -> PathBuf {
         self.pki.file(file)
     }
@@ -105,7 +106,7 @@ impl ApiServer {
             .to_owned())
     }
 
-    /// Runs kubectl as administrator and returns its standard output.
+    /// Runs kubectl as administrator and returns its standard output. Fails if kubectl fails.
     pub fn kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<String> {
         let output = self.try_kubectl(args, input)?;
         if !output.status.success() {
@@ -117,7 +118,7 @@ impl ApiServer {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs kubectl as administrator and returns its output even if it fails.
+    /// Runs kubectl as administrator and returns its output, even if kubectl fails.
     pub fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Result<Output> {
         let mut command = self.command(args);
         command
@@ -135,12 +136,12 @@ impl ApiServer {
         child.wait_with_output().context("wait for kubectl")
     }
 
-    /// Reads the requests of braid's account so far.
+    /// Reads from the audit log which requests braid's account has sent so far.
     pub fn audit(&self) -> Result<Audit> {
         Audit::read(&self.dir)
     }
 
-    /// Path of the audit log, which has the requests of all accounts.
+    /// Path of the audit log, which contains the requests of all accounts.
     pub fn audit_log(&self) -> PathBuf {
         audit::log(&self.dir)
     }
@@ -164,7 +165,7 @@ impl ApiServer {
             .args(command.get_args())
             .stdout(log.try_clone()?)
             .stderr(log);
-        // Not waited for: it runs until the thread ends.
+        // Nothing waits for the child: it runs until the thread ends.
         tied.spawn().with_context(|| format!("start {name}"))?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The API server's audit log: requests of braid's account, to compare with its role.
+//! The API server's audit log: the requests of braid's account, for comparison with its role.
 
 use crate::Cluster;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Service account in deploy/rbac.yaml.
+/// User name of braid's service account, which deploy/rbac.yaml creates.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:braid";
 
 /// Requests of one account that the API server has answered.
@@ -16,8 +16,8 @@ pub struct Audit {
     requests: Vec<Value>,
 }
 
-/// Writes the audit policy into `folder`, and returns the API server's flags for a log in that
-/// folder. The log has the requests of `users`, or of all users if `users` is empty.
+/// Writes the audit policy into `folder`. Returns the API server's flags for an audit log in the
+/// same folder. The log has the requests of `users`, or of all users if `users` is empty.
 pub(crate) fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     let rules = json!([{"level": "Metadata", "users": users}]);
     let omitted = ["RequestReceived"];
@@ -30,18 +30,20 @@ pub(crate) fn flags(folder: &Path, users: &[&str]) -> Result<[String; 2]> {
     ])
 }
 
-/// Path of the log, with a line of JSON for each request.
+/// Path of the audit log, which has a line of JSON for each request.
 pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("audit.log")
 }
 
 impl Audit {
-    /// Reads the log in `folder`. A line that is not complete yet is left out.
+    /// Reads the requests of braid's account from the audit log in `folder`. Skips a line that the
+    /// API server has not completed yet.
     pub fn read(folder: &Path) -> Result<Self> {
         Ok(Self::of_lines(&text(folder)?, USER))
     }
 
-    /// Reads the requests of another account in `kube-system`.
+    /// Reads the requests of `account`, a service account in `kube-system`, from the audit log in
+    /// `folder`.
     pub fn read_of(folder: &Path, account: &str) -> Result<Self> {
         Ok(Self::of_lines(
             &text(folder)?,
@@ -61,17 +63,17 @@ impl Audit {
         Self { requests }
     }
 
-    /// Reads the log of a cluster's API server.
+    /// Reads the requests of braid's account from the audit log of a cluster's API server.
     pub fn of(cluster: &Cluster) -> Result<Self> {
         Self::read(&cluster.log(""))
     }
 
-    /// Audit events as the API server wrote them.
+    /// Returns the audit events as the API server wrote them.
     pub fn requests(&self) -> &[Value] {
         &self.requests
     }
 
-    /// Keeps the requests for objects in `namespace` and for objects without a namespace.
+    /// Keeps only requests for objects in `namespace` and for objects without a namespace.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         self.requests.retain(|request| {
@@ -81,12 +83,12 @@ impl Audit {
         self
     }
 
-    /// Returns `<verb> <group>/<resource>` of each request.
+    /// Returns the RBAC right that each request needs, as `<verb> <group>/<resource>`.
     pub fn asked(&self) -> BTreeSet<String> {
         self.requests.iter().map(right).collect()
     }
 
-    /// Returns `<verb> <group>/<resource>` of each request that the API server refused.
+    /// Returns the RBAC right that each refused request needs, as `<verb> <group>/<resource>`.
     pub fn forbidden(&self) -> Vec<String> {
         let mut forbidden = Vec::new();
         for request in &self.requests {
@@ -126,7 +128,7 @@ fn right(request: &Value) -> String {
     format!("{} {group}/{resource}{below}", text(&request["verb"]))
 }
 
-/// Returns `<verb> <group>/<resource>` of each right that a role grants.
+/// Returns each RBAC right that a role grants, as `<verb> <group>/<resource>`.
 pub fn granted(role: &Value) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {

@@ -16,11 +16,11 @@ const KUBERNETES_COMMANDS: &[&str] = &[
     "kubectl",
     "kube-proxy",
 ];
-/// A version that calls STATUS; version 1.6 of Debian does not.
+/// Version of containerd. It calls the CNI verb STATUS; Debian's version 1.6 does not.
 const CONTAINERD: &str = "2.3.3";
 const CONTAINERD_COMMANDS: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 
-/// Builds the programs that are missing or of another version, and installs the Debian packages.
+/// Builds each program that is missing or has another version, and installs the Debian packages.
 pub fn build() -> Result<()> {
     sh::apt(&[
         ("etcd", "etcd-server"),
@@ -88,8 +88,8 @@ fn containerd() -> Result<()> {
     )
 }
 
-/// Returns the modules that Kubernetes replaces by a folder in its repository. Each is published
-/// with the same minor version.
+/// Returns the modules that Kubernetes' go.mod replaces by a folder of the Kubernetes repository.
+/// Each of them is published with the same minor version as Kubernetes.
 fn staging_modules(go_mod: &str) -> Vec<&str> {
     let mut modules = Vec::new();
     for line in go_mod.lines() {

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Plugin and configuration of the nodes. Nodes without them stay `NotReady`.
+/// CNI plugin and network configuration of the nodes. A node that lacks one of the two stays
+/// `NotReady`.
 #[derive(clap::Args)]
 pub(crate) struct Plugin {
     /// Folder of plugins: its executables are copied to /opt/cni/bin of each node
@@ -24,7 +25,7 @@ pub(crate) struct Plugin {
     conf_template: Option<PathBuf>,
 }
 
-/// File name of the template in a node's folder.
+/// File name of the configuration template in a node's folder.
 pub(crate) const TEMPLATE: &str = "net.template";
 
 impl Plugin {
@@ -33,8 +34,8 @@ impl Plugin {
         self.cni_dir.is_some() && (self.conflist.is_some() || self.conf_template.is_some())
     }
 
-    /// Copies plugins and configuration into the node's folders that are mounted at the default
-    /// paths.
+    /// Copies plugins and configuration into the node's folders. The node mounts these folders at
+    /// the default CNI paths.
     pub(crate) fn install(&self, cluster: &Cluster, node: Node) -> Result<()> {
         if let Some(dir) = &self.cni_dir {
             let to = cluster.node_dir(node).join(node::PLUGINS);
@@ -72,7 +73,7 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program, or writes `script` in its place.
+/// Copies the file `program` to `to`. With a `script`, writes its text to `to` instead.
 fn copy(program: &Path, to: &Path, script: Option<&str>) -> io::Result<()> {
     let Some(script) = script else {
         fs::copy(program, to)?;
@@ -82,8 +83,8 @@ fn copy(program: &Path, to: &Path, script: Option<&str>) -> io::Result<()> {
     fs::set_permissions(to, fs::metadata(program)?.permissions())
 }
 
-/// Returns the script that starts braid on a node, if `file` is a script that starts braid in the
-/// folder `from`.
+/// Returns the script that starts braid on a node if `file` is a script that starts braid from the
+/// folder `from`; else `None`.
 fn started_by(file: &Path, from: &Path) -> Result<Option<&'static str>> {
     let script = format!("#!{}/braid\n", from.display());
     let is_script =

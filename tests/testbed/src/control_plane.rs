@@ -18,8 +18,8 @@ pub(crate) const LOGS: [&str; 4] = [
     "kube-scheduler",
 ];
 
-/// Starts the four processes, and waits until the API server is ready and the default service
-/// account exists.
+/// Starts the four processes of the control plane. Waits until the API server is ready and the
+/// default service account exists.
 pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     let mut etcd = in_netns(CONTROL_PLANE, "etcd");
     // The data need not survive a power cut, and fsync would be most of the API server's time.
@@ -61,7 +61,8 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Creates the Node objects before the kubelets start, so that each node has its pod range.
+/// Creates the Node objects before the kubelets start, so that each node gets its fixed pod address
+/// range.
 pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let mut items = Vec::new();
     for node in nodes {
@@ -86,8 +87,8 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// Flags of an API server at `address` with etcd on the same host and the certificates of
-/// [`Pki`](crate::pki::Pki).
+/// Returns the flags of an API server at `address`. Its etcd runs on the same host. `pki` returns
+/// the path of a certificate or key in [`Pki`](crate::pki::Pki).
 pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),

@@ -11,18 +11,19 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
-/// Name of braid's image in the manifest, without the version.
+/// Start of the name of braid's image in the manifest; the version follows.
 const IMAGE: &str = "localhost/braid:";
-/// Patch of the manifest for nodes that also attach pods to networks. It needs the `OBJECTS`.
+/// Patch of the manifest for nodes on which braid also attaches pods to the networks of their
+/// annotations. The patched pods need the objects in `OBJECTS`.
 const NETWORKS: &str = "deploy/networks.yaml";
 const OBJECTS: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const REMOVAL: &str = "deploy/remove.yaml";
 /// Plugin folder of the nodes, into which the manifest installs braid.
 const PLUGINS: &str = "/opt/cni/bin";
-/// Folder into which the patch installs a conflist and a kubeconfig.
+/// Folder of the nodes into which the patch [`NETWORKS`] installs a conflist and a kubeconfig.
 const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const DAEMON_SET: &str = "daemonset/braid";
-/// Longest time of one step. A rollout may take twice as long.
+/// Longest time of one step of the installation or removal. A rollout may take twice as long.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Options of `cargo xtask cluster deploy`.
@@ -47,8 +48,8 @@ pub fn has_braid(cluster: &Cluster, node: Node) -> Result<bool> {
     Ok(folder(cluster, node)?.lines().any(is_braid))
 }
 
-/// Saves a listing of each plugin folder that lacks braid, imports the images and applies the
-/// manifest.
+/// Installs braid: saves a listing of each plugin folder that lacks braid, imports the images and
+/// applies the manifest.
 pub fn bring(cluster: &Cluster) -> Result<()> {
     let nodes = cluster.nodes()?;
     for node in &nodes {
@@ -71,7 +72,8 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Applies the patch for networks of pods, as deploy/README.md describes.
+/// Applies the patch that makes braid attach pods to the networks of their annotations, as
+/// deploy/README.md describes.
 pub fn attach_networks(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
@@ -110,8 +112,8 @@ pub fn restart(cluster: &Cluster) -> Result<()> {
     roll_out(cluster)
 }
 
-/// Removes braid as deploy/README.md describes, and compares the plugin folders with the saved
-/// listings.
+/// Removes braid as deploy/README.md describes. Fails unless the plugin folders match the listings
+/// from before the installation.
 pub fn take_off(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     sh::read(&mut cluster.kubectl([
@@ -201,13 +203,14 @@ fn roll_out(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// File with the plugin folder's listing from before the installation.
+/// Returns the path of the file that holds the plugin folder's listing from before the
+/// installation.
 fn note(cluster: &Cluster, node: Node) -> PathBuf {
     cluster.node_dir(node).join("plugins-before")
 }
 
-/// Lists a plugin folder: a line of `find` for each name and a line of `sha256sum` for each file,
-/// sorted.
+/// Lists the plugin folder of a node, sorted: a line of `find` for each name and a line of
+/// `sha256sum` for each file.
 fn folder(cluster: &Cluster, node: Node) -> Result<String> {
     let list = [
         "find",
@@ -224,7 +227,7 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Returns true if the line of a plugin folder names the program braid.
+/// Returns true if the line of a plugin folder's listing names the program braid.
 fn is_braid(line: &str) -> bool {
     line.strip_prefix(PLUGINS)
         .is_some_and(|name| name.starts_with("/braid "))

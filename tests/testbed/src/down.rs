@@ -1,4 +1,4 @@
-//! Shutdown of the cluster, also after an `up` that failed half way.
+//! Shutdown of the cluster, also after an `up` that failed halfway.
 
 use crate::sh;
 use crate::state::{CONTROL_PLANE, Cluster, LAN, Node};
@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Kills all processes and removes namespaces, cgroups, mount points and files. Succeeds without a
-/// cluster.
+/// Kills all processes of the cluster and removes its namespaces, cgroups, mount points and files.
+/// Succeeds if there is no cluster.
 pub fn run() -> Result<()> {
     let namespaces = namespaces()?;
     let mut killed = BTreeSet::new();
@@ -71,8 +71,8 @@ fn is_ours(name: &str) -> bool {
     node.parse::<Node>().is_ok()
 }
 
-/// Finds all processes in the namespaces and their descendants. A container has its own namespaces
-/// and is a child of its shim.
+/// Returns all processes in the network namespaces and the descendants of these processes. A
+/// container has separate namespaces, but its process is a child of its shim.
 fn processes(namespaces: &[String], parents: &BTreeMap<u32, u32>) -> Result<Vec<u32>> {
     let mut found: Vec<u32> = Vec::new();
     for namespace in namespaces {
@@ -95,7 +95,7 @@ fn with_descendants(roots: &[u32], parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     found
 }
 
-/// Maps each process to its parent. Zombies are left out, because they have ended.
+/// Returns the parent of each running process. Leaves out zombies, because they have ended.
 fn parents() -> BTreeMap<u32, u32> {
     let mut parents = BTreeMap::new();
     for path in entries("/proc") {
@@ -104,7 +104,8 @@ fn parents() -> BTreeMap<u32, u32> {
     parents
 }
 
-/// Returns a process and its parent from its folder in /proc; `None` if it has ended.
+/// Returns the IDs of a process and of its parent, from the process' folder in /proc. `None` if the
+/// process has ended.
 fn with_parent(folder: &Path) -> Option<(u32, u32)> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
@@ -116,7 +117,7 @@ fn with_parent(folder: &Path) -> Option<(u32, u32)> {
     Some((pid, fields.next()?.parse().ok()?))
 }
 
-/// Lists the paths in a folder; none if it cannot be read.
+/// Lists the paths in a folder; empty if the folder cannot be read.
 fn entries(folder: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -149,8 +150,8 @@ fn remove_cgroup(cgroup: &Path) {
 fn remove_mount_points(cluster: &Cluster) {
     let made = fs::read_to_string(cluster.dir().join("mount-points")).unwrap_or_default();
     let used = mounted();
-    // The kernel would remove a folder that is a mount point only in other mount namespaces, and
-    // detach those mounts.
+    // The kernel allows the removal of a folder that is a mount point only in other mount
+    // namespaces, and detaches those mounts.
     for path in made.lines() {
         if !used.contains(path) {
             // A mount point that is in use by now is not empty and stays.
@@ -170,7 +171,7 @@ fn mounted() -> BTreeSet<String> {
     mounted
 }
 
-/// Mount points of a table in the format of `/proc/<pid>/mountinfo`.
+/// Returns the mount points in a table that has the format of `/proc/<pid>/mountinfo`.
 fn mount_points(table: &str) -> Vec<String> {
     let mut points = Vec::new();
     for line in table.lines() {

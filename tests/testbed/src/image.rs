@@ -9,8 +9,8 @@ use std::path::Path;
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Writes the archive of the image `name`, such as `localhost/busybox:1`, with `command` as its
-/// default command.
+/// Writes an archive of the image `name`, such as `localhost/busybox:1`, to `out`. `command` is the
+/// image's default command.
 pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
     let layer = busybox_layer().context("write the busybox layer")?;
     Image {

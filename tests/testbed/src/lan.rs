@@ -16,11 +16,12 @@ use std::net::Ipv4Addr;
 
 /// Link of each node that a pod may move into its network namespace.
 pub const DEVICE: &str = "eth2";
-/// Addresses of the router on the bridges of `eth1` and of [`DEVICE`].
+/// Addresses of the router on two bridges: the bridge of `eth1` and the bridge of [`DEVICE`].
 pub const ROUTERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 3, 1)];
-/// Address of the router's loopback, in place of a host behind the router.
+/// Address of the router's loopback. It represents a host behind the router.
 pub const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
-/// Addresses on the bridge of `eth1` that [`BEYOND`] reaches.
+/// Address range on the bridge of `eth1` to which the router sends from the source address
+/// [`BEYOND`].
 const FROM_BEYOND: &str = "198.18.1.32/27";
 
 /// Creates all namespaces, links, addresses and routes.

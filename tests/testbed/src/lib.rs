@@ -1,5 +1,6 @@
-//! A two-node Kubernetes on this machine for tests, and the other programs that tests need:
-//! reference plugins, Multus, etcd and an API server. Each node is a network and a mount namespace.
+//! A Kubernetes cluster with two nodes on this machine for tests. Each node is a network namespace
+//! and a mount namespace. Also the other programs that tests need: reference plugins, Multus, etcd
+//! and an API server.
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 

@@ -1,17 +1,18 @@
-//! Programs and manifest of Multus for the checks of a cluster.
+//! Programs and manifest of Multus, for checks on a cluster.
 
 use crate::{sh, tools};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Returns the program that writes a node's configuration in the pods of Multus' `DaemonSet`.
-/// Builds it if it is missing.
+/// Returns the path of Multus' entry point, the program that writes a node's CNI configuration in
+/// the pods of Multus' `DaemonSet`. Builds the program if it is missing.
 pub fn entrypoint() -> Result<PathBuf> {
     Ok(tools::multus()?.join("thin_entrypoint"))
 }
 
-/// Returns the manifest of Multus' `DaemonSet`, from the module that its programs are built from.
+/// Returns the path of the manifest of Multus' `DaemonSet`, in the Go module from which Multus'
+/// programs are built.
 pub fn manifest() -> Result<PathBuf> {
     let module = sh::read(&mut sh::cmd(
         "go",

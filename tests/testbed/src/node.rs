@@ -1,4 +1,5 @@
-//! A node: a network and a mount namespace with the default paths of containerd and kubelet.
+//! A node: a network namespace and a mount namespace with the default paths of containerd and
+//! kubelet.
 
 use crate::sh;
 use crate::state::{Cluster, Node, bin, in_netns};
@@ -11,10 +12,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Plugin folder in the node's folder, at the same path as on a real node, so that mountinfo shows
-/// that path.
+/// Plugin folder, relative to the node's folder. It has the same path as on a real node, because
+/// mountinfo shows this path.
 pub(crate) const PLUGINS: &str = "opt/cni/bin";
-/// Bind mounts of a node: folder in the node's folder, mount point. `/run` is a new tmpfs.
+/// Bind mounts of a node: a folder in the node's folder, and its mount point. `/run` is a new
+/// tmpfs.
 const MOUNTS: &[(&str, &str)] = &[
     (PLUGINS, "/opt/cni/bin"),
     ("net.d", "/etc/cni/net.d"),
@@ -24,10 +26,10 @@ const MOUNTS: &[(&str, &str)] = &[
     ("containerd", "/var/lib/containerd"),
     ("log", "/var/log"),
 ];
-/// Time before a service is restarted.
+/// Time between the end of a service and its restart.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A service of a node, restarted when it has ended.
+/// A service of a node. The node restarts it when it ends.
 #[derive(Clone, Copy)]
 pub enum Service {
     /// The container runtime.
@@ -77,7 +79,8 @@ pub(crate) fn make_dirs(cluster: &Cluster, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Creates the mount points that this machine lacks, and lists them for `down`.
+/// Creates the mount points that this machine lacks, and saves their list so that `down` removes
+/// them.
 pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     let mut missing = Vec::new();
     for (_, target) in MOUNTS {
@@ -94,7 +97,7 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts a node in the background: `cargo xtask cluster node` in the node's namespaces.
+/// Starts a node in the background, as `cargo xtask cluster node` in new namespaces.
 pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
     command
@@ -106,8 +109,8 @@ pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<(
     Ok(())
 }
 
-/// Starts a node inside its namespaces: mounts, containerd, images, kubelet. Restarts the services
-/// until it is killed.
+/// Runs a node inside its namespaces: mounts the folders, starts containerd, imports images and
+/// starts the kubelet. Restarts the services until the process is killed.
 pub fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
     mount(&cluster, node)?;
@@ -166,7 +169,8 @@ fn import_images(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Runs a service and restarts it when it has ended, like a service manager.
+/// Runs a service and restarts it whenever it ends, as a service manager does. Writes its output to
+/// the log `log`.
 fn keep(cluster: &Cluster, log: &str, service: impl Fn() -> Command) {
     loop {
         let ended =
@@ -221,8 +225,8 @@ fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
     command
 }
 
-/// Returns the command of a cluster's program. It inherits the search path from `in_netns`, and so
-/// do the plugins.
+/// Returns a command that runs one of the cluster's programs. The program inherits the search path
+/// that `in_netns` sets, and passes it on to CNI plugins.
 fn program(name: &str, args: &[&str]) -> Command {
     let mut command = sh::cmd(bin().join(name), args);
     command.current_dir("/");

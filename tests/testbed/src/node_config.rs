@@ -12,7 +12,7 @@ pub(crate) const KUBELET: &str = "kubelet.json";
 /// Address of containerd's metrics, in the node's network namespace.
 pub const METRICS: &str = "127.0.0.1:1338";
 
-/// Writes both files into the node's folder.
+/// Writes the configurations of containerd and of the kubelet into the node's folder.
 pub(crate) fn write(cluster: &Cluster, node: Node) -> Result<()> {
     let dir = cluster.node_dir(node);
     for (file, text) in [

@@ -1,4 +1,5 @@
-//! Container images without a container engine: OCI archives, reproducible byte for byte.
+//! Container images as OCI archives that are reproducible byte for byte. No container engine is
+//! needed.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -8,9 +9,9 @@ use std::io::Write;
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-/// An image of one layer, for this machine's architecture.
+/// A container image with one layer, for this machine's architecture.
 pub struct Image<'a> {
-    /// Name after the import, such as `localhost/busybox:1`.
+    /// Name that the image has after its import, such as `localhost/busybox:1`.
     pub name: &'a str,
     /// OCI configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
     pub config: Value,
@@ -68,7 +69,7 @@ impl Image<'_> {
     }
 }
 
-/// Files of an image: owner root, time 1970.
+/// Files of an image. Their owner is root and their time is 1970.
 pub struct Layer(Builder<Vec<u8>>);
 
 impl Default for Layer {
@@ -107,7 +108,7 @@ fn file(archive: &mut Builder<impl Write>, path: &str, mode: u32, content: &[u8]
         .with_context(|| format!("append {path}"))
 }
 
-/// Returns a header with time 0, so no clock is needed.
+/// Returns a tar header with modification time 0, so that archives do not depend on the clock.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -120,12 +121,12 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
 }
 
-/// Returns the digest as OCI writes it: `sha256:` and hexadecimal digits.
+/// Returns the digest of a blob in OCI's form: `sha256:` and hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(blob))
 }
 
-/// Returns this machine's architecture under Go's name, which OCI uses.
+/// Returns the Go name of this machine's architecture, which OCI uses.
 fn arch() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

@@ -10,8 +10,8 @@ use std::process::Command;
 
 const DAYS: &str = "30";
 
-/// Creates all files under `pki/`: `ca`, `sa` (signs service accounts' tokens), `apiserver`,
-/// `admin` and one certificate for each node.
+/// Creates the cluster's keys and certificates in `pki/`: `ca`, `sa` (the key that signs service
+/// account tokens), `apiserver`, `admin`, and one certificate for each node.
 pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let pki = Pki::create(cluster.pki(""), API_SERVER)?;
     for node in nodes {
@@ -32,8 +32,8 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Creates the authority, the service accounts' key, and certificates for the API server and
-    /// its administrator.
+    /// Creates the certificate authority, the key for service account tokens, and certificates for
+    /// the API server at `server` and for its administrator.
     pub(crate) fn create(dir: PathBuf, server: Ipv4Addr) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let pki = Self { dir, server };
@@ -142,7 +142,7 @@ impl Pki {
 }
 
 trait Ran {
-    /// Runs openssl to its end. Its output is shown only if it fails.
+    /// Runs openssl until it ends. Its output is part of the error if it fails.
     fn ran(&mut self) -> Result<()>;
 }
 

@@ -1,11 +1,12 @@
-//! Relay of a TCP connection with a delay, like a distant server.
+//! A relay of a TCP connection that delays data, like a distant server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Relays both directions until both have ended. Each piece of data arrives `way` later.
+/// Relays data in both directions until both directions have ended. All data arrives later by the
+/// delay `way`.
 pub fn relay(client: TcpStream, server: TcpStream, way: Duration) -> std::io::Result<()> {
     let (back, forth) = (server.try_clone()?, client.try_clone()?);
     std::thread::scope(|scope| {
@@ -14,7 +15,7 @@ pub fn relay(client: TcpStream, server: TcpStream, way: Duration) -> std::io::Re
     })
 }
 
-/// Relays one direction.
+/// Relays data from `from` to `to` until `from` ends. All data arrives later by the delay `way`.
 fn pass(mut from: TcpStream, mut to: TcpStream, way: Duration) -> std::io::Result<()> {
     let (piece, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
     let mut target = to.try_clone()?;

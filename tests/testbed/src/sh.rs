@@ -1,4 +1,4 @@
-//! Commands of other programs. Each error names the command.
+//! Commands that run other programs. Each error names its command.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ pub fn root() -> PathBuf {
     ancestors.nth(2).unwrap_or(Path::new("")).to_owned()
 }
 
-/// Returns the folder of downloads and builds that outlive the checkout: `$BRAID_CACHE`, or
+/// Returns the folder for downloads and builds that outlive the checkout: `$BRAID_CACHE`, or
 /// `~/.cache/braid`.
 pub fn cache() -> PathBuf {
     if let Some(cache) = std::env::var_os("BRAID_CACHE") {
@@ -23,7 +23,7 @@ pub fn cache() -> PathBuf {
     Path::new(&home).join(".cache/braid")
 }
 
-/// Returns a command that runs in the checkout's root.
+/// Returns a command whose working directory is the checkout's root.
 pub fn cmd<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,
@@ -33,7 +33,7 @@ pub fn cmd<S: AsRef<OsStr>>(
     command
 }
 
-/// Runs `command` to its end and fails unless it succeeded.
+/// Runs `command` until it ends. Returns an error if the command fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -44,7 +44,8 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns its standard output.
+/// Runs `command` and returns its standard output. If the command fails, the error has its standard
+/// error.
 pub fn read(command: &mut Command) -> Result<String> {
     let out = command
         .stderr(Stdio::piped())
@@ -89,13 +90,14 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Runs ip(8) with arguments separated by blanks.
+/// Runs ip(8) with the arguments in `args`, which are separated by blanks.
 pub fn ip(args: &str) -> Result<()> {
     read(&mut cmd("ip", args.split(' ')))?;
     Ok(())
 }
 
-/// Installs the Debian packages of missing programs. `needs` lists program and package.
+/// Installs the Debian packages of missing programs. Each entry of `needs` is a program and its
+/// package.
 pub fn apt(needs: &[(&str, &str)]) -> Result<()> {
     const INSTALL: &[&str] = &["install", "-y", "-qq", "--no-install-recommends"];
     let mut missing = Vec::new();

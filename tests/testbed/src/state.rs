@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// Network namespace of the control plane. The nodes' are `braid-n1`, `braid-n2`, …
+/// Network namespace of the control plane. The nodes have the network namespaces `braid-n1`,
+/// `braid-n2`, …
 pub const CONTROL_PLANE: &str = "braid-cp";
-/// Network namespace of the bridges between the other namespaces, and of their router.
+/// Network namespace that contains the bridges between the other namespaces, and is their router.
 pub const LAN: &str = "braid-lan";
 /// Address of the API server.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
-/// A node by its number, from 1. Its name is `n1`.
+/// A node by its number, from 1. The name of node 1 is `n1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node(u8);
 
 impl Node {
-    /// Largest number of nodes in the address plan of the LAN and of the pods.
+    /// Largest number of nodes for which the address plan of the LAN and of the pods has room.
     const MAX: u8 = 9;
 
     /// Returns the first `count` nodes.
@@ -78,7 +79,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the cluster's folder, also of a cluster that is not running: `$BRAID_CLUSTER`, or
+    /// Returns the cluster even if it is not running. Its folder is `$BRAID_CLUSTER`, or
     /// `/tmp/braid-cluster`.
     pub(crate) fn place() -> Self {
         let dir = std::env::var_os("BRAID_CLUSTER")
@@ -86,7 +87,7 @@ impl Cluster {
         Self { dir }
     }
 
-    /// Returns the cluster, or an error unless `up` has created it.
+    /// Returns the cluster, or an error if `up` has not created it.
     pub fn running() -> Result<Self> {
         let cluster = Self::place();
         if !cluster.dir.is_dir() {
@@ -103,7 +104,7 @@ impl Cluster {
         &self.dir
     }
 
-    /// Folder of the node's files, which are mounted at the default paths inside the node.
+    /// Folder of the node's files. Inside the node they are mounted at the default paths.
     pub(crate) fn node_dir(&self, node: Node) -> PathBuf {
         self.dir.join(node.to_string())
     }
@@ -130,7 +131,8 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Returns a `kubectl` command as administrator, in the namespace of the API server.
+    /// Returns a `kubectl` command that runs as administrator in the API server's network
+    /// namespace.
     pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
         command.arg("--kubeconfig").arg(self.pki("admin.conf"));
@@ -141,7 +143,7 @@ impl Cluster {
         command
     }
 
-    /// Creates all `objects` in one call of kubectl.
+    /// Creates all `objects` in one kubectl call.
     pub fn create(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         sh::feed(
@@ -151,7 +153,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the path of the node's root folder, with its mounts, from outside the node.
+    /// Returns a path outside the node that leads to the node's root folder with all its mounts.
     pub fn root(&self, node: Node) -> Result<PathBuf> {
         Ok(Path::new("/proc").join(self.pid(node)?).join("root"))
     }
@@ -178,14 +180,15 @@ impl Cluster {
     }
 }
 
-/// Returns a command that runs `program` in a named network namespace, with the host's mounts.
+/// Returns a command that runs `program` in a named network namespace, but with the mounts of the
+/// host.
 pub fn in_netns(netns: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = sh::cmd("nsenter", [format!("--net=/run/netns/{netns}")]);
     command.arg("--").arg(program).env("PATH", path());
     command
 }
 
-/// Returns the folder of the programs of Kubernetes and containerd.
+/// Returns the folder that contains the programs of Kubernetes and containerd.
 pub(crate) fn bin() -> PathBuf {
     sh::cache().join("k8s")
 }

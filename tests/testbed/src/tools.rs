@@ -1,5 +1,5 @@
-//! Other projects' programs that braid is compared and tested with. They are built once and kept in
-//! the cache.
+//! Programs of other projects, for tests and comparisons with braid. They are built once and kept
+//! in the cache.
 
 use crate::{binaries, sh};
 use anyhow::{Context, Result};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.1";
 /// Release of the reference plugins that braid is compared with.
 const REFERENCE: &str = "v1.9.1";
-/// Reference plugins of other releases: newer ones, with keys that v1.9.1 lacks, and the last
-/// release with flannel's plugin.
+/// Reference plugins of other releases: newer plugins with keys that v1.9.1 lacks, and the last
+/// release that contains flannel's plugin.
 const OTHER_RELEASES: [&str; 3] = [
     "meta/sbr@v1.10.0",
     "meta/vrf@v1.10.0",
@@ -38,7 +38,7 @@ const REFERENCE_PLUGINS: [&str; 16] = [
     "meta/tuning",
 ];
 
-/// Returns the folder of the reference plugins. Builds the missing ones.
+/// Returns the folder of the reference plugins. Builds each plugin that is missing.
 pub fn reference() -> Result<PathBuf> {
     let dir = sh::cache().join("reference");
     let is_there = |plugin: &str| {
@@ -60,7 +60,7 @@ pub fn reference() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Returns the path of cnitool, libcni's command line. Builds it if it is missing.
+/// Returns the path of cnitool, libcni's command-line program. Builds cnitool if it is missing.
 pub fn cnitool() -> Result<PathBuf> {
     let dir = sh::cache().join("tools");
     let program = dir.join("cnitool");
@@ -70,8 +70,8 @@ pub fn cnitool() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the folder of Multus: the thin plugin, which queries the API server, and the daemon with
-/// its shim. Builds them if one is missing.
+/// Returns the folder of Multus' programs: the thin plugin, which queries the API server, the
+/// daemon with its shim, and the entry point. Builds them if one is missing.
 pub fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
@@ -91,12 +91,12 @@ pub fn multus() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Returns Multus' module and version in the syntax of `go` commands.
+/// Returns the Go module of Multus with its version, in the syntax of `go` commands.
 pub(crate) fn multus_module() -> String {
     format!("{MULTUS_MODULE}@{MULTUS}")
 }
 
-/// Builds programs into `dir`. Without `go` the error names the package to install.
+/// Builds programs into `dir`. If `go` is missing, the error names the package to install.
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
@@ -104,8 +104,9 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
         .context("needs go 1.21 or newer: install it from go.dev/dl or the package golang")
 }
 
-/// Installs podman and the programs it starts, busybox for an image, and iptables for the reference
-/// firewall plugin. The Debian package enables podman's systemd units, like any service's.
+/// Installs podman, the programs that podman starts, busybox for an image, and iptables for the
+/// reference firewall plugin. The Debian package enables podman's systemd units, as packages of
+/// services do.
 pub fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),

@@ -64,8 +64,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Loads `br_netfilter`. Without it, kube-proxy's NAT does not see a reply between two pods on the
-/// same bridge.
+/// Loads `br_netfilter`. Without this module, kube-proxy's NAT does not see a reply between two
+/// pods on the same bridge.
 fn load_br_netfilter() -> Result<()> {
     if Path::new("/proc/sys/net/bridge").is_dir() {
         return Ok(());
@@ -73,7 +73,7 @@ fn load_br_netfilter() -> Result<()> {
     sh::run(&mut sh::cmd("modprobe", ["br_netfilter"])).context("kube-proxy needs br_netfilter")
 }
 
-/// Imports an OCI archive into containerd of each node.
+/// Imports an OCI archive into the containerd of each node.
 pub fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     let archive =
         fs::canonicalize(archive).with_context(|| format!("find {}", archive.display()))?;

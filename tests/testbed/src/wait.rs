@@ -1,4 +1,4 @@
-//! Waits for the cluster's parts: a condition, a deadline, and the logs that explain a failure.
+//! Waits with a deadline for conditions of the cluster, and prints the logs that explain a failure.
 
 use crate::sh;
 use crate::state::Cluster;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(100);
 const LOG_LINES: usize = 15;
 
-/// Environment variable with a factor for all time limits of the cluster, for a slow machine: a
-/// whole number, default 1.
+/// Environment variable with a factor for all time limits of the cluster, for slow machines. Its
+/// value is a whole number; the default is 1.
 const SLOWNESS: &str = "BRAID_SLOWNESS";
 
-/// Returns `limit` multiplied for a slow machine.
+/// Returns `limit` multiplied by the factor for slow machines, `$BRAID_SLOWNESS`.
 pub fn on_this_machine(limit: Duration) -> Duration {
     let slowness = std::env::var(SLOWNESS).unwrap_or_default();
     limit * slowness.parse::<u32>().unwrap_or(1).max(1)
 }
 
-/// Returns kubectl's flag for a time limit, multiplied for a slow machine.
+/// Returns kubectl's `--timeout` flag for `limit` multiplied by the factor for slow machines.
 pub fn timeout(limit: Duration) -> String {
     format!("--timeout={}s", on_this_machine(limit).as_secs())
 }
 
-/// Waits until `holds` returns true, with a call each 100 ms. Fails after `limit`, multiplied for a
-/// slow machine.
+/// Calls `holds` every 100 ms until it returns true. Fails after `limit` multiplied by the factor
+/// for slow machines.
 pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let (start, limit) = (Instant::now(), on_this_machine(limit));
     while !holds().with_context(|| format!("wait until {what}"))? {
@@ -38,8 +38,8 @@ pub fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> Result<bool
     Ok(())
 }
 
-/// Repeats `attempt` each 100 ms until it succeeds. Returns its last error after `limit`,
-/// multiplied for a slow machine.
+/// Calls `attempt` every 100 ms until it succeeds. Returns its last error after `limit` multiplied
+/// by the factor for slow machines.
 pub fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let (start, limit) = (Instant::now(), on_this_machine(limit));
     loop {
@@ -58,7 +58,7 @@ pub fn nodes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if `command` succeeds. Its output is discarded.
+/// Runs `command`, discards its output, and returns true if it succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     Ok(status
@@ -66,7 +66,7 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
         .success())
 }
 
-/// Starts `command` in the background. Its output goes to the log `name`.
+/// Starts `command` in the background. Its output is appended to the log `name`.
 pub(crate) fn daemon(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     let path = cluster.log(name);

@@ -1,4 +1,4 @@
-//! Requests to an address and port, from a place in or beside the cluster.
+//! Requests to an address and port, from a pod, a node or a host outside the cluster.
 
 use anyhow::{Context, Result, bail};
 use braid_testbed::sh;
@@ -23,14 +23,14 @@ impl Display for Protocol {
     }
 }
 
-/// Debian's Python, because pods mount its folder: see [`super::manifests`].
+/// Path of Debian's Python. Pods mount the folder that contains it: see [`super::manifests`].
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = include_str!("ask.py");
 
-/// Origin of a request.
+/// Client that sends a request.
 #[derive(Clone, Copy)]
 pub(super) enum Asker<'a> {
-    /// The control plane's network namespace, which is not a node.
+    /// A host outside the cluster: the control plane's network namespace, which is not a node.
     Outside,
     Node(Node),
     Pod(&'a str),
@@ -48,7 +48,7 @@ impl Display for Asker<'_> {
 
 pub(super) struct Question<'a> {
     pub(super) asker: Asker<'a>,
-    /// Source address of the client. `None` leaves the choice to the kernel.
+    /// Source address of the request. With `None` the kernel chooses it.
     pub(super) source: Option<Ipv4Addr>,
     pub(super) protocol: Protocol,
     pub(super) to: SocketAddrV4,
@@ -70,7 +70,7 @@ pub(super) struct Answer {
 }
 
 impl Question<'_> {
-    /// Sends `times` requests, each from a new port. Fails if a request gets no answer.
+    /// Sends `times` requests, each from a new source port. Fails if a request gets no answer.
     pub(super) fn ask(&self, cluster: &Cluster, times: u32) -> Result<Vec<Answer>> {
         let source = self
             .source

@@ -1,5 +1,5 @@
-//! Pods and Services of the check. Every pod answers TCP and UDP with its name. busybox has no
-//! server for UDP, so the pods mount Debian's Python.
+//! Pods and Services for the check of host ports. Every pod answers TCP and UDP with its name. The
+//! pods mount Debian's Python for this, because busybox has no UDP server.
 
 use super::ask::{PYTHON, Protocol};
 use crate::pods;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
 pub(super) const APP: &str = pods::HOST_PORT;
-/// Port of every pod.
+/// Port at which every pod listens.
 const PORT: u16 = 8080;
-/// Port of every Service.
+/// Port of every Service at its cluster IP.
 pub(super) const SERVICE_PORT: u16 = 80;
 const SERVER: &str = include_str!("answer.py");
 
-/// Returns the names of the Services' pods on `node`.
+/// Returns the names of the two pods on `node` that serve the Services.
 pub(super) fn backends(node: Node) -> [String; 2] {
     ["a", "b"].map(|which| format!("backend-{node}-{which}"))
 }
 
-/// Returns the name of the pod on `node` without host port and Service.
+/// Returns the name of the pod on `node` that has no host port and serves no Service.
 pub(super) fn client(node: Node) -> String {
     format!("client-{node}")
 }
@@ -34,7 +34,7 @@ pub(super) fn backend_pods(node: Node) -> impl Iterator<Item = Value> {
         .map(move |name| pod(&name, node, "backend"))
 }
 
-/// Returns a pod with the host port `port`.
+/// Returns a pod that is reachable at `port` of the node's address `host_ip`.
 pub(super) fn host_port_pod(
     name: &str,
     node: Node,
@@ -67,7 +67,7 @@ fn pod(name: &str, node: Node, part: &str) -> Value {
     pod
 }
 
-/// Returns a Service of the backends with a port on every node. `keys` are added to its spec.
+/// Returns a Service of type `NodePort` for the backend pods, with `keys` added to its spec.
 pub(super) fn service(name: &str, keys: &[(&str, &str)]) -> Value {
     let port = |protocol: Protocol| {
         let name = protocol.to_string();

@@ -1,5 +1,5 @@
-//! Services through kube-proxy: on every node, with and without a local pod, with and without
-//! affinity.
+//! Services through kube-proxy: requests from every node, to nodes with and without a local pod,
+//! with and without session affinity.
 
 use super::ask::{Answer, Asker, Question};
 use super::{Protocol, manifests};
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-/// Number of requests to a Service. If two halves of its pods are equally likely, one half never
-/// answers with a chance of 2^-32.
+/// Number of requests to a Service. If each request goes to either node's pods with equal
+/// probability, the pods of one node get no request with a probability of 2^-32.
 const TIMES: u32 = 32;
-/// Longest time until kube-proxy has written its rules, which it does once a second at most.
+/// Longest time until kube-proxy has written its rules. It writes them at most once a second.
 const SYNC: Duration = Duration::from_secs(20);
 
 const SPREAD: &str = "spread";
@@ -25,11 +25,12 @@ const STICKY: &str = "sticky";
 struct Service {
     name: &'static str,
     cluster_ip: Ipv4Addr,
-    /// Node ports of TCP and of UDP.
+    /// Node ports for TCP and for UDP.
     node_ports: [u16; 2],
 }
 
-/// Creates the Services, whose pods are Ready, and sends requests to them from everywhere.
+/// Creates the Services and sends requests to them from every kind of client. Their pods must be
+/// Ready.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let manifests = [
         manifests::service(SPREAD, &[("externalTrafficPolicy", "Cluster")]),
@@ -81,8 +82,8 @@ impl Service {
         )
     }
 
-    /// Waits until kube-proxy on each node has rules for the Service. It writes all rules of a
-    /// Service in one transaction.
+    /// Waits until kube-proxy on each node has rules for the Service. One successful request is
+    /// enough, because kube-proxy writes all rules of a Service in one transaction.
     fn await_rules(&self, cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
         for node in nodes {
             let question = question(Asker::Node(node), Protocol::Tcp, self.at_cluster_ip());
@@ -106,7 +107,8 @@ fn names(answers: &[Answer]) -> BTreeSet<&str> {
     answers.iter().map(|answer| answer.pod.as_str()).collect()
 }
 
-/// Sends requests from everywhere to every address, and checks that pods of both nodes answer.
+/// Sends requests from every client to every address of the Service, and checks that pods of both
+/// nodes answer.
 fn check_spread(
     cluster: &Cluster,
     service: &Service,
@@ -155,8 +157,8 @@ fn expect_both_nodes(cluster: &Cluster, question: &Question<'_>, nodes: [Node; 2
     Ok(())
 }
 
-/// Sends requests to a node from elsewhere, and checks that the node's own pods answer and see the
-/// client's address.
+/// Sends requests to each node from other hosts. Checks that only pods of this node answer, and
+/// that they see the client's address.
 fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result<()> {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for (node, other) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
@@ -188,7 +190,7 @@ fn check_local(cluster: &Cluster, service: &Service, nodes: [Node; 2]) -> Result
     Ok(())
 }
 
-/// Checks that a client always gets an answer from the same pod.
+/// Checks that all requests of a client are answered by the same pod.
 fn check_sticky(
     cluster: &Cluster,
     service: &Service,

@@ -1,5 +1,5 @@
-//! Configuration of a node by Multus' entry point, which runs on the node as in the container of
-//! its `DaemonSet`.
+//! Configuration of a node by Multus' entry point. The check runs this program on the node, as in
+//! the container of Multus' `DaemonSet`.
 
 use super::{ACCOUNT, NAMESPACE};
 use anyhow::{Context, Result, bail, ensure};
@@ -14,38 +14,38 @@ use std::process::{Child, Stdio};
 
 /// The runtime's configuration folder, relative to the node's root.
 const FOLDER: &str = "etc/cni/net.d";
-/// File of the default network, with which the cluster was started.
+/// Configuration file of the default network, which the start of the cluster has written.
 const DEFAULT_NETWORK: &str = "/etc/cni/net.d/10-net.conflist";
-/// Name of the default network, also of the folder for further plugins.
+/// Name of the default network. Multus reads further plugins from the folder with this name.
 pub(super) const DEFAULT_NAME: &str = "pods";
-/// Kubeconfig that the entry point writes.
+/// Path of the kubeconfig that the entry point writes.
 const KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
-/// Folder of an account's token in a container, and its topmost part that a node lacks.
+/// Folder of a service account's token in a container. A node has no such folder below `/run`.
 const TOKEN: &str = "run/secrets/kubernetes.io/serviceaccount";
 const SECRETS: &str = "run/secrets";
-/// Configuration of an administrator, which the entry point copies.
+/// File with an administrator's configuration of Multus, which the entry point copies.
 const OWN: &str = "run/00-multus.conf";
-/// The only change of the configuration.
+/// Text of the plugin's type before the change, which is the only change of the configuration.
 const WAS: &str = r#""type": "multus""#;
 const IS: &str = r#""type": "braid""#;
-/// Start of the line by which the entry point reports that it has written the file.
+/// Start of the line that the entry point prints when it has written the configuration.
 const WRITTEN: &str = "multus config file";
 
-/// Form of the configuration.
+/// Form of the configuration that the entry point writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// One plugin of CNI 0.4.0 with the default network inline, as in Multus' tests.
+    /// A single plugin of CNI 0.4.0 that contains the default network, as in Multus' tests.
     Plugin,
-    /// A list with the default network inline, as by Multus' manifest.
+    /// A plugin list that contains the default network, as with Multus' manifest.
     List,
-    /// A file of an administrator, which names the file of the default network.
+    /// An administrator's file that names the file of the default network.
     Named,
 }
 
 impl Form {
     pub(super) const ALL: [Self; 3] = [Self::Plugin, Self::List, Self::Named];
 
-    /// Returns the name of the file that the entry point writes.
+    /// Returns the file name of the configuration that the entry point writes.
     fn file(self) -> &'static str {
         if self == Self::List {
             "00-multus.conflist"
@@ -77,7 +77,8 @@ impl Display for Form {
     }
 }
 
-/// The running entry point, which waits for a signal after it has written the file.
+/// The running entry point. It waits for a signal after it has written the configuration. Dropping
+/// the value kills it.
 struct Running(Child);
 
 impl Drop for Running {
@@ -88,7 +89,8 @@ impl Drop for Running {
     }
 }
 
-/// Lets the entry point write a node's configuration, and changes the plugin's type in it.
+/// Runs the entry point, which writes a node's configuration, and changes the plugin's type in this
+/// file from `multus` to `braid`.
 pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
     remove(cluster, node)?;
     let root = cluster.root(node)?;
@@ -97,7 +99,7 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
         "capabilities": {"portMappings": true}, "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT_NETWORK});
     put(&root.join(OWN), &format!("{own:#}"))?;
     run(cluster, node, form, entrypoint)?;
-    // In a cluster with Multus only its container has these files.
+    // With a real `DaemonSet` these files exist only in the container.
     delete(&root.join(SECRETS))?;
     delete(&root.join(OWN))?;
     let path = root.join(FOLDER).join(form.file());
@@ -107,13 +109,13 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
         "{}: expected one plugin of type multus:\n{text}",
         path.display()
     );
-    // A rename, because the runtime must not read a partial file.
+    // Written under another name and renamed, because the runtime must not read a partial file.
     let changed = path.with_extension("changed");
     put(&changed, &text.replace(WAS, IS))?;
     fs::rename(&changed, &path).with_context(|| format!("rename {}", changed.display()))
 }
 
-/// Writes the token of Multus' account to its path in a container.
+/// Writes the token of Multus' service account to the path that it has in a container.
 fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
     let token = sh::read(&mut cluster.kubectl([
         "create",
@@ -137,7 +139,7 @@ fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
     put(&root.join(TOKEN).join("ca.crt"), &authority)
 }
 
-/// Runs the entry point until it has written the file.
+/// Runs the entry point until it has written the configuration.
 fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
     let server = sh::read(&mut cluster.kubectl([
         "config",
@@ -153,7 +155,7 @@ fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<(
         .map(|(key, value)| format!("KUBERNETES_SERVICE_{key}={value}"));
     let mut command = cluster.on(node, ["env", &host, &port])?;
     command.arg(entrypoint).args(form.flags());
-    // In the container these folders are below /host. The entry point creates the last one.
+    // In Multus' container these folders are below /host. The entry point creates the last one.
     command.args([
         "--cni-conf-dir=/etc/cni/net.d",
         "--multus-autoconfig-dir=/etc/cni/net.d",
@@ -191,7 +193,7 @@ fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<(
     Ok(())
 }
 
-/// Returns the folder for further plugins of the default network.
+/// Returns the folder from which Multus reads further plugins of the default network.
 pub(super) fn chain(cluster: &Cluster, node: Node) -> Result<PathBuf> {
     Ok(cluster.root(node)?.join(FOLDER).join(DEFAULT_NAME))
 }
@@ -204,7 +206,7 @@ pub(super) fn put(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("write {}", path.display()))
 }
 
-/// Removes all files of Multus from a node, and further plugins of the default network.
+/// Removes all of Multus' files from a node, and the further plugins of the default network.
 pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
     let root = cluster.root(node)?;
     let folder = root.join(FOLDER);

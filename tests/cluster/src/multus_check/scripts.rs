@@ -1,4 +1,4 @@
-//! Multus' scripts: pods, networks and checks of each.
+//! Multus' end-to-end scripts. Each creates networks and pods, and checks them.
 
 use super::config::{self, DEFAULT_NAME, Form};
 use super::{APP, LIMIT};
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const MACVLAN: &str = "macvlan1-config";
 const ROUTED: &str = "default-route-config";
-/// Number of pods in `connection-limit`. Multus' script has six.
+/// Number of pods in `connection-limit`. Multus' own script creates six.
 const MANY: u16 = 24;
-/// Sysctl that `subdirectory-chaining` changes.
+/// Path of the sysctl that the script `subdirectory-chaining` changes.
 const SETTING: &str = "/proc/sys/net/ipv4/conf/eth0/arp_filter";
 
-/// Runs all scripts. `subdirectory-chaining` needs [`Form::Named`], because only that form gives
-/// Multus the folder of the default network's file.
+/// Runs the scripts. `subdirectory-chaining` runs only with [`Form::Named`], because only that form
+/// tells Multus the folder of the default network's file.
 pub(super) fn run(cluster: &Cluster, nodes: [Node; 2], form: Form) -> Result<()> {
     let check = Check { cluster, nodes };
     check.simple_pod().context("simple-pod")?;
@@ -40,8 +40,8 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// Checks a pod on each node with its default network only. Its status proves that the runtime
-    /// uses Multus' configuration.
+    /// Checks one pod per node that has only the default network. The pod's status proves that the
+    /// runtime uses Multus' configuration.
     fn simple_pod(&self) -> Result<()> {
         self.with_pods(
             "simple-pod",
@@ -52,8 +52,8 @@ impl Check<'_> {
         )
     }
 
-    /// Checks that pods on two nodes get the requested addresses in a macvlan network with the
-    /// capability, and reach each other.
+    /// Checks that pods on two nodes get the addresses that they request in a macvlan network with
+    /// the capability `ips`, and reach each other.
     fn simple_macvlan1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "capabilities": {"ips": true}, "master": "eth1", "mode": "bridge",
             "ipam": {"type": "static"}});
@@ -77,8 +77,9 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that a pod with a requested default route in a network has only that route. Another
-    /// pod keeps its default network's route. The network lacks the capability `ips`.
+    /// Checks that a pod that requests a default route in a network has no other default route, and
+    /// that another pod keeps the route of its default network. The network lacks the capability
+    /// `ips`.
     fn default_route1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": {"type": "static"}});
         self.cluster.create(&[network(ROUTED, &json!([macvlan]))])?;
@@ -114,7 +115,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that many pods, created at the same time, become Ready, each with its own address.
+    /// Checks that many pods that are created at the same time become Ready, and that no two have
+    /// the same address.
     fn connection_limit(&self) -> Result<()> {
         let pod = |number: u16| {
             pod(
@@ -130,8 +132,9 @@ impl Check<'_> {
         )
     }
 
-    /// Checks that a plugin in the folder named like the default network runs as long as its file
-    /// exists. The runtime does not run it, because the runtime's own network has another name.
+    /// Checks that a plugin in the folder named after the default network runs as long as its file
+    /// exists. The runtime itself does not run this plugin, because the runtime's network has
+    /// another name.
     fn subdirectory_chaining(&self) -> Result<()> {
         let tuning = json!({"cniVersion": "0.4.0", "name": "sysctltwiddle", "type": "tuning",
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
@@ -166,8 +169,8 @@ impl Check<'_> {
         })
     }
 
-    /// Creates pods, checks them when all are Ready, deletes them, and waits until no leftovers
-    /// remain.
+    /// Creates pods, waits until all are Ready, calls `judge`, deletes the pods, and waits until no
+    /// leftovers remain.
     fn with_pods(
         &self,
         what: &str,
@@ -194,8 +197,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Fails unless the status of each pod has its default network and `networks`, and agrees with
-    /// the pod's network namespace.
+    /// Fails unless the status of each pod lists the default network and then `networks`, and
+    /// agrees with the pod's network namespace.
     fn have_networks(&self, networks: &[&str]) -> Result<()> {
         let others = networks.iter().map(|name| format!("default/{name}"));
         let names: Vec<String> = [DEFAULT_NAME.to_owned()]
@@ -205,8 +208,8 @@ impl Check<'_> {
         attached::check(self.cluster, (APP, self.nodes), |_| names.clone())
     }
 
-    /// Fails unless `net1` of a pod is a macvlan with this address, a prefix of 24 bits, and no
-    /// other address.
+    /// Fails unless `net1` of a pod is a macvlan in mode `bridge` with `address`, a prefix length
+    /// of 24, and no other address.
     fn is_macvlan(&self, node: Node, pod: &str, address: &str) -> Result<()> {
         let links = self.ip(node, pod, &["-d", "addr", "show", "dev", "net1"])?;
         let kind = &links[0]["linkinfo"];
@@ -225,12 +228,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Returns the output of `ip -j` in a pod's network namespace.
+    /// Runs `ip -j` in a pod's network namespace and returns its output.
     fn ip(&self, node: Node, pod: &str, words: &[&str]) -> Result<Value> {
         attached::in_pod(self.cluster, node, pod, &[&["ip", "-j"], words].concat())
     }
 
-    /// Returns the output of a busybox applet in a pod.
+    /// Runs a busybox applet in a pod and returns its output.
     fn exec(&self, pod: &str, command: &[&str]) -> Result<String> {
         sh::read(
             self.cluster
@@ -251,7 +254,7 @@ fn bridge_address(cluster: &Cluster, node: Node) -> Result<String> {
         .to_owned())
 }
 
-/// Returns a pod on `node` that sleeps, with these networks.
+/// Returns a pod on `node` that requests `networks` and sleeps.
 fn pod(name: &str, node: Node, networks: &Value) -> Value {
     let mut spec = pods::spec("exec sleep 1000000");
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
@@ -262,8 +265,8 @@ fn pod(name: &str, node: Node, networks: &Value) -> Value {
     pod
 }
 
-/// Returns a network of Multus' scripts. Its configuration has no name, so the object's name
-/// counts.
+/// Returns a `NetworkAttachmentDefinition`. Its configuration has no name, so the network gets the
+/// name of the object.
 fn network(name: &str, plugins: &Value) -> Value {
     let config = json!({"cniVersion": "0.4.0", "plugins": plugins}).to_string();
     json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",

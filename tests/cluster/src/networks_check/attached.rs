@@ -7,22 +7,23 @@ use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod as the API server, its runtime and the kernel have it.
+/// A pod: its name, its status at the API server, and its links from the kernel.
 struct Seen {
     name: String,
     status: Vec<Value>,
     links: Value,
 }
 
-/// Fails unless the annotation `network-status` of each pod of the check `app` has these networks
-/// and agrees with the pod's network namespace. Also fails if two pods have the same address.
+/// Fails unless the `network-status` annotation of each pod with the label `app=<app>` has the
+/// expected networks of its node and agrees with the pod's network namespace. Also fails if two
+/// pods have the same address.
 pub(crate) fn check(
     cluster: &Cluster,
     (app, nodes): (&str, [Node; 2]),
     networks: impl Fn(Node) -> Vec<String>,
 ) -> Result<()> {
     let pods = pods::list(cluster, app)?;
-    // Addresses of a bridge are local to its node.
+    // A bridge's addresses are unique only on its node.
     let mut taken = BTreeSet::new();
     for node in nodes {
         let pids = pids(cluster, node)?;
@@ -54,7 +55,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Returns the address of a pod in its network number `at`.
+/// Returns the first address of a pod in entry `at` of its status. The default network is entry 0.
 pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String> {
     let pod = super::get(cluster, &["pod", pod])?;
     let status = pods::network_status(&pod);
@@ -64,7 +65,7 @@ pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String>
         .to_owned())
 }
 
-/// Returns the output of a command with `-j` in a pod's network namespace.
+/// Runs a command that prints JSON in a pod's network namespace, and returns its parsed output.
 pub(crate) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str]) -> Result<Value> {
     run(cluster, node, pod, &pids(cluster, node)?, command)
 }
@@ -86,7 +87,7 @@ fn run(
     serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
 }
 
-/// Maps the sandboxes of a node to their processes.
+/// Maps the IDs of the sandboxes on a node to their process IDs.
 fn pids(cluster: &Cluster, node: Node) -> Result<BTreeMap<String, String>> {
     let tasks = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "tasks", "ls"])?)?;
     let task = |line: &str| {
@@ -131,7 +132,7 @@ impl Seen {
         })
     }
 
-    /// Lists the differences between the status and the interfaces, a line each.
+    /// Returns a line for each difference between the pod's status and its interfaces.
     fn differences(&self, networks: &[String], pod_ip: &Value) -> Vec<String> {
         let names: Vec<&str> = self
             .status
@@ -167,7 +168,7 @@ impl Seen {
     }
 }
 
-/// Returns the difference between an entry and its interface.
+/// Returns the difference between a status entry and its interface; `None` if they agree.
 fn difference(entry: &Value, links: &Value) -> Option<String> {
     let link = links
         .as_array()

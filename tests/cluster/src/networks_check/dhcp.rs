@@ -1,4 +1,4 @@
-//! Pod with an address from a DHCP server on the nodes' second LAN, through the daemon of
+//! A pod that gets its address from a DHCP server on the nodes' second LAN, through the daemon of
 //! deploy/dhcp.yaml.
 
 use super::traffic::{Place, expect};
@@ -17,12 +17,12 @@ const MANIFEST: &str = "deploy/dhcp.yaml";
 const DAEMON_SET: &str = "daemonset/braid-dhcp";
 const NETWORK: &str = "leased";
 const POD: &str = "networks-leased";
-/// Address range of the server. All its addresses start with [`PREFIX`].
+/// dnsmasq's option with the server's address range. All addresses start with [`PREFIX`].
 const RANGE: &str = "--dhcp-range=198.18.1.200,198.18.1.209,2m";
 const PREFIX: &str = "198.18.1.20";
-/// Longest time until the server has received a release.
+/// Longest time until the DHCP server has received the release of a lease.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Longest time until the daemons run, or are gone.
+/// Longest time until the DHCP daemons have started, and until they have ended.
 const STEP: Duration = Duration::from_mins(1);
 
 /// Debian's dnsmasq on the LAN. Dropping this value ends it.
@@ -31,8 +31,8 @@ struct Server {
     leases: tempfile::NamedTempFile,
 }
 
-/// Attaches a pod to a network with this IPAM. Its lease outlives the daemon that requested it, and
-/// ends with the pod.
+/// Attaches a pod to a network with the IPAM `dhcp`. Checks that its lease outlives the daemon that
+/// requested it, and ends with the pod.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [node, _] = nodes;
     let server = Server::start()?;
@@ -120,7 +120,7 @@ impl Server {
         Ok(Self { child, leases })
     }
 
-    /// Returns true if the server's file has a lease of the address.
+    /// Returns true if the server's lease file contains the address.
     fn has(&self, address: &str) -> Result<bool> {
         let text = fs::read_to_string(self.leases.path()).context("read the server's leases")?;
         Ok(text

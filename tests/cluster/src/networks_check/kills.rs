@@ -1,4 +1,4 @@
-//! Services of the nodes killed while pods are created and while they are deleted.
+//! Services of the nodes that are killed while pods are created, and again while pods are deleted.
 
 use super::{APP, LIMIT, await_nothing_left, manifests, traces};
 use crate::{leftovers, pods};
@@ -7,8 +7,7 @@ use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, Service, deploy, wait};
 use std::time::Instant;
 
-/// Divisor of the number of pods: the services are killed when this part of the pods is Ready, or
-/// gone.
+/// The services are killed as soon as one in `PART` pods is Ready, or deleted.
 const PART: usize = 4;
 
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
@@ -22,8 +21,8 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<(
     Ok(())
 }
 
-/// Kills services during the creation of pods and again during their deletion. All pods must be
-/// Ready in between, and gone at the end.
+/// Kills services while pods are created, and again while they are deleted. All pods must become
+/// Ready in between, and be deleted at the end.
 fn wave(
     cluster: &Cluster,
     nodes: [Node; 2],
@@ -42,8 +41,8 @@ fn wave(
     cluster.create(&all)?;
     watch.until("became Ready", part, pods::is_ready)?;
     kill()?;
-    // The pod of the `DaemonSet` has braid's token for the API server, so pods that are created
-    // meanwhile must be retried.
+    // braid's token for the API server belongs to the pod of its `DaemonSet`. Pods that are created
+    // while this pod is replaced must be retried.
     deploy::restart(cluster)?;
     pods::await_ready(cluster, APP)?;
     println!(

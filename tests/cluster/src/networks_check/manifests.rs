@@ -1,4 +1,4 @@
-//! Networks, pods and the IP claim of the check.
+//! Manifests of the check: networks, pods and an `IPAMClaim`.
 
 use super::APP;
 use crate::{limit_check, pods};
@@ -7,18 +7,18 @@ use braid_testbed::sh;
 use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 
-/// Annotation that requests a pod's networks.
+/// Annotation in which a pod requests networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Name of the network with claimed addresses, and of the claim.
+/// Name of the network whose addresses are claimed, and of the `IPAMClaim`.
 pub(super) const KEPT: &str = "kept";
-/// Kinds of objects of the check, apart from pods.
+/// Kinds of the check's objects, except pods.
 const KINDS: &str = "net-attach-def,ipamclaims.k8s.cni.cncf.io";
 const SERVED: &str = "served";
 
-/// Returns the `NetworkAttachmentDefinition` objects.
+/// Returns the `NetworkAttachmentDefinition` objects of the check.
 pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     let lans = nodes.map(|node| {
-        // The nodes share the LAN, so each node has a separate range.
+        // The nodes share the LAN, so each node needs a separate address range.
         let (start, end) = if node == nodes[0] {
             (1, 127)
         } else {
@@ -47,7 +47,7 @@ pub(super) fn networks(nodes: [Node; 2]) -> Vec<Value> {
     lans.into_iter().chain([served, kept]).collect()
 }
 
-/// Returns a `NetworkAttachmentDefinition`.
+/// Returns a `NetworkAttachmentDefinition` with the CNI configuration `config`.
 pub(super) fn nad(name: &str, config: &Value) -> Value {
     object(
         "v1",
@@ -57,7 +57,7 @@ pub(super) fn nad(name: &str, config: &Value) -> Value {
     )
 }
 
-/// Returns the claim for an address of the network [`KEPT`].
+/// Returns an `IPAMClaim` for an address of the network [`KEPT`].
 pub(super) fn claim() -> Value {
     object(
         "v1alpha1",
@@ -72,7 +72,7 @@ fn object(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("k8s.cni.cncf.io/{version}"), "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// Deletes networks and claims, if the API server knows their kinds.
+/// Deletes the networks and claims of the check, if the API server knows their kinds.
 pub(super) fn delete(cluster: &Cluster) -> Result<()> {
     let kinds = sh::read(&mut cluster.kubectl([
         "api-resources",
@@ -90,7 +90,7 @@ fn lan(node: Node) -> String {
     format!("lan-{node}")
 }
 
-/// Returns the names of a pod's networks in its status, in order.
+/// Returns the names of the networks that the status of a pod on `node` lists, in order.
 pub(super) fn names(node: Node) -> Vec<String> {
     vec![
         "pods".into(),
@@ -99,18 +99,19 @@ pub(super) fn names(node: Node) -> Vec<String> {
     ]
 }
 
-/// Returns the host port of a pod by the pod's number.
+/// Returns the host port of the pod with this number.
 pub(super) fn host_port(number: u16) -> u16 {
     20_000 + number
 }
 
-/// Returns `count` pods with three networks, alternating between the nodes. They sleep.
+/// Returns `count` sleeping pods with three networks each: the default network and two requested
+/// ones. They alternate between the nodes.
 pub(super) fn attached(count: u16, nodes: [Node; 2]) -> Vec<Value> {
     let pod = |(number, node)| with_networks(&plain_pod(number, node), &all(number, node));
     each(count, nodes).map(pod).collect()
 }
 
-/// Returns the same pods without further networks.
+/// Returns the pods of [`attached`], but without requested networks.
 pub(super) fn plain(count: u16, nodes: [Node; 2]) -> Vec<Value> {
     each(count, nodes)
         .map(|(number, node)| plain_pod(number, node))
@@ -129,12 +130,12 @@ fn plain_pod(number: u16, node: Node) -> Value {
     )
 }
 
-/// Returns a pod that serves its name in all networks. [`SERVED`] has a limit.
+/// Returns a pod that serves its name in three networks. Its traffic in [`SERVED`] is limited.
 pub(super) fn server(name: &str, number: u16, node: Node) -> Value {
     with_networks(&pod(name, node, limit_check::spec()), &all(number, node))
 }
 
-/// Returns a pod on the same bridge without limit and host port.
+/// Returns a pod in the network [`SERVED`] that has neither a limit nor a host port.
 pub(super) fn neighbour(name: &str, node: Node) -> Value {
     with_networks(
         &pod(name, node, limit_check::spec()),
@@ -142,25 +143,26 @@ pub(super) fn neighbour(name: &str, node: Node) -> Value {
     )
 }
 
-/// Returns a pod that requests these networks and sleeps.
+/// Returns a pod that requests `networks` and sleeps.
 pub(super) fn asking(name: &str, node: Node, networks: &Value) -> Value {
     with_networks(&pod(name, node, pods::spec("exec sleep 1000000")), networks)
 }
 
-/// Returns a pod of the check on `node`.
+/// Returns a pod that the node selector binds to `node`.
 pub(super) fn pod(name: &str, node: Node, mut spec: Value) -> Value {
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
     pods::pod(name, APP, &spec)
 }
 
-/// Returns the pod with a request for these networks.
+/// Returns `pod` with an annotation that requests `networks`.
 pub(super) fn with_networks(pod: &Value, networks: &Value) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["annotations"] = json!({NETWORKS: networks.to_string()});
     pod
 }
 
-/// Returns the request for the macvlan, and for the bridge with a host port and a limit.
+/// Returns a request for two networks: the macvlan network of `node`, and the bridge network
+/// [`SERVED`] with a host port and a limit.
 fn all(number: u16, node: Node) -> Value {
     let bandwidth =
         json!({"ingressRate": limit_check::INGRESS.1, "egressRate": limit_check::EGRESS.1});

@@ -1,5 +1,5 @@
-//! RBAC rights of braid's account: pods that need each right, and the API server's audit log
-//! compared with the role.
+//! RBAC rights of braid's service account: pods that need each right, and a comparison of the API
+//! server's audit log with the role.
 
 use super::{APP, await_nothing_left, get, manifests};
 use crate::leftovers::Traces;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 
-/// Longest time until the kubelet has tried to start a pod and its event exists.
+/// Longest time until the kubelet has tried to start a pod and the event about its failure exists.
 const LIMIT: Duration = Duration::from_secs(30);
 const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
-/// Right for a pod with a device of a resource claim. It needs a device driver, which this cluster
-/// lacks. The tests of the API use it.
+/// Right that braid needs for a pod with a device of a resource claim. Such a pod needs a device
+/// driver, which this cluster lacks. The tests in `tests/api` use this right.
 const OF_DEVICES: &str = "list resource.k8s.io/resourceslices";
 const CLAIM: &str = "ipamclaims.k8s.cni.cncf.io";
 
-/// Fails unless braid uses each right of the shipped role except [`OF_DEVICES`], and requests
-/// nothing else.
+/// Fails unless braid uses each right of the shipped role except [`OF_DEVICES`], and sends no
+/// request without a right.
 pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     event(cluster, node)?;
     claim(cluster, node)?;
@@ -46,7 +46,8 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a pod with a missing network does not start, and that an event has the reason.
+/// Checks that a pod that requests a missing network does not start, and that an event contains the
+/// reason.
 fn event(cluster: &Cluster, node: Node) -> Result<()> {
     let pod = manifests::asking("networks-lost", node, &json!([{"name": "nowhere"}]));
     cluster.create(&[pod])?;
@@ -77,8 +78,8 @@ fn event(cluster: &Cluster, node: Node) -> Result<()> {
     pods::delete(cluster, "pod", APP)
 }
 
-/// Checks that two pods, one after the other, get the address of a claim, and that the address is
-/// free after the deletion of the claim.
+/// Checks that two pods, one after the other, get the address of an `IPAMClaim`, and that the
+/// address becomes free when the claim is deleted.
 fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     cluster.create(&[manifests::claim()])?;
     let networks = json!([{"name": manifests::KEPT, "ipam-claim-reference": manifests::KEPT}]);
@@ -104,8 +105,8 @@ fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Calls GC with an empty list of containers, like a runtime without containers. containerd does
-/// not call GC.
+/// Calls GC without valid attachments, as a runtime without containers would. containerd itself
+/// does not call GC.
 fn collect(cluster: &Cluster, node: Node) -> Result<()> {
     let path = cluster.root(node)?.join(CONFLIST);
     let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;

@@ -9,11 +9,11 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 pub(super) const APP: &str = pods::NETWORKS;
-/// Longest time until the runtimes have cleaned up after interrupted calls. The kubelet collects
-/// once a minute.
+/// Longest time until the runtimes have cleaned up after interrupted calls. The kubelet deletes
+/// ended sandboxes once a minute.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
-/// Creates pods, waits until all are Ready, and returns the seconds.
+/// Creates pods, waits until all are Ready, and returns the duration in seconds.
 pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
     let mut watch = pods::Watch::start(cluster, APP)?;
     let start = Instant::now();
@@ -22,7 +22,7 @@ pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Deletes all pods of the check, and waits until no leftovers remain.
+/// Deletes all pods of the check, and waits until the nodes have no leftovers.
 pub(super) fn end(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let traces = traces(cluster, nodes)?;
     pods::delete(cluster, "pod", APP)?;
@@ -52,7 +52,7 @@ pub(super) fn await_nothing_left(cluster: &Cluster, traces: &[(Node, Traces)]) -
     Ok(())
 }
 
-/// Returns an object of the API server.
+/// Returns an object from the API server. `words` are the arguments of `kubectl get`.
 pub(super) fn get(cluster: &Cluster, words: &[&str]) -> Result<Value> {
     let text = sh::read(cluster.kubectl(["get", "-o", "json"]).args(words))?;
     serde_json::from_str(&text).with_context(|| format!("parse {}", words.join(" ")))

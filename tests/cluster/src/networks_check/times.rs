@@ -1,4 +1,4 @@
-//! Time until pods with networks are Ready, compared with pods without networks.
+//! Time until pods with requested networks are Ready, compared with pods without.
 
 use super::{create, end, manifests};
 use crate::burst::{REST, is_at_rest};
@@ -7,10 +7,11 @@ use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Largest ratio to the time of pods without networks.
+/// Largest allowed ratio between the time of pods with networks and the time of pods without.
 const AT_MOST: f64 = 1.15;
 
-/// Compares the best round of each kind, because a busy machine only makes rounds slower.
+/// Compares the times until pods with and without networks are Ready. Only the best round of each
+/// kind counts, because a busy machine makes rounds slower but never faster.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usize) -> Result<()> {
     let kinds = [
         manifests::plain(count, nodes),
@@ -18,7 +19,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16, rounds: usi
     ];
     let mut best = [f64::INFINITY; 2];
     for round in 0..rounds {
-        // The kinds take turns in being first.
+        // The kinds alternate in being first.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for kind in order {
             best[kind] = best[kind].min(measure(cluster, nodes, &kinds[kind])?);

@@ -1,4 +1,4 @@
-//! Traffic in each network of a pod: between nodes, through a host port, within a limit.
+//! Traffic in each network of a pod: between nodes, through a host port, and within a limit.
 
 use super::attached::address;
 use super::{create, end, manifests};
@@ -9,13 +9,12 @@ use braid_testbed::{CONTROL_PLANE, Cluster, LAN as ROUTER, Node, in_netns, wait}
 use std::process::Command;
 use std::time::Duration;
 
-/// Pods with all networks, one on each node. The neighbour is on the first node, in the limited
-/// network.
+/// Names of the pods with all networks: one on each node.
 const SERVERS: [&str; 2] = ["networks-a", "networks-b"];
 const NEIGHBOUR: &str = "networks-neighbour";
-/// Longest time until an answer.
+/// Longest wait for the answer to a request.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Indexes of the networks in the status.
+/// Index of the default network in a pod's status.
 const DEFAULT: usize = 0;
 const LAN: usize = 1;
 const SERVED: usize = 2;
@@ -61,11 +60,11 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     end(cluster, nodes)
 }
 
-/// Origin of a request.
+/// Client that sends a request.
 pub(super) enum Place<'a> {
-    /// The control plane's network namespace, which is not a node.
+    /// A host outside the cluster: the control plane's network namespace, which is not a node.
     Outside,
-    /// The router on the nodes' other LANs.
+    /// The router on the LANs of the nodes' `eth1` and `eth2`.
     Lan,
     Node(Node),
     Pod(&'a str),
@@ -91,7 +90,7 @@ impl Place<'_> {
     }
 }
 
-/// Fails unless `server` answers at `to`.
+/// Fails unless the pod `server` answers a request from `place` to the address `to`.
 pub(super) fn expect(cluster: &Cluster, place: &Place<'_>, to: &str, server: &str) -> Result<()> {
     // `timeout`, because `wget -T` crashes in Debian 12's static busybox.
     let seconds = wait::on_this_machine(ANSWER).as_secs().to_string();

@@ -1,5 +1,5 @@
 //! Networks of the types other than bridge and macvlan, all in one pod: interfaces, traffic, and
-//! the return of the device.
+//! the return of the host device to its node.
 //!
 //! ```text
 //!   router ── br2 ── device   the node's own eth2, while the pod runs
@@ -24,20 +24,21 @@ const SOURCED: &str = "sourced";
 const DIRECT: &str = "direct";
 const FLANNEL: &str = "flannel";
 const TAGGED: &str = "tagged";
-/// flanneld's file on a node.
+/// Path of flanneld's file, relative to a node's root.
 const SUBNET_FILE: &str = "run/flannel/subnet.env";
-/// Link that the kernel can create only with 802.1q.
+/// Name of a vlan link, which the kernel can create only with 802.1q.
 const PROBE: &str = "probe.7";
 
-/// A pod with networks of all types, and its addresses.
+/// A pod with networks of all types. `networks` holds their names and the pod's addresses.
 struct Typed {
     name: String,
     node: Node,
     networks: Vec<(&'static str, String)>,
 }
 
-/// Attaches pods to networks of all types, and fails unless each pod has the requested networks and
-/// returns everything. The brief form has one pod and no vlan, because traffic of vlan needs two.
+/// Attaches pods to networks of all types. Fails unless each pod has its requested networks, and
+/// its node gets everything back when the pod ends. If `is_brief`, there is only one pod and no
+/// vlan, because vlan traffic needs two pods.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Result<()> {
     let count = if is_brief { 1 } else { nodes.len() };
     let has_vlan = has_vlan(cluster, nodes[0])?;
@@ -78,7 +79,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Resu
     Ok(())
 }
 
-/// Returns true if `ip` can create a vlan link.
+/// Returns true if the node's kernel can create a vlan link.
 fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
     let add = [
         "ip", "link", "add", PROBE, "link", "eth1", "type", "vlan", "id", "7",
@@ -91,7 +92,7 @@ fn has_vlan(cluster: &Cluster, node: Node) -> Result<bool> {
 }
 
 /// Returns the `NetworkAttachmentDefinition` objects. Pods request fixed addresses on the LANs,
-/// because all nodes share them.
+/// because all nodes share each LAN.
 fn definitions() -> Vec<Value> {
     let [lan, devices] = ROUTERS.map(|router| router.to_string());
     let ipam = |subnet: &str, gateway: &str| json!({"type": "host-local", "subnet": subnet, "gateway": gateway});
@@ -119,7 +120,7 @@ fn definitions() -> Vec<Value> {
     all.into_iter().map(nad).collect()
 }
 
-/// Writes a node's subnet as flanneld does.
+/// Writes the file with a node's subnet, as flanneld would.
 fn write_subnet_file(cluster: &Cluster, number: u8, node: Node) -> Result<()> {
     let path = cluster.root(node)?.join(SUBNET_FILE);
     fs::create_dir_all(path.parent().context("a folder")?)?;
@@ -131,8 +132,8 @@ fn write_subnet_file(cluster: &Cluster, number: u8, node: Node) -> Result<()> {
 
 impl Typed {
     fn new(number: u8, node: Node, has_vlan: bool) -> Self {
-        // The router sends requests to the second address, which is on the LAN, from its loopback
-        // address.
+        // The second address is on the LAN of eth1. The router sends its requests to this address
+        // from its loopback address.
         let mut networks = vec![
             (OWN, format!("198.18.3.{}", 10 + number)),
             (SOURCED, format!("198.18.1.{}", 32 + number)),
@@ -170,7 +171,7 @@ impl Typed {
         )
     }
 
-    /// Returns the interface of a network and its address, from the pod's status.
+    /// Returns the pod's interface in a network and its address there, from the pod's status.
     fn address(&self, cluster: &Cluster, network: &str) -> Result<(String, String)> {
         let at = self
             .networks
@@ -200,7 +201,7 @@ fn names(typed: &Typed) -> Vec<String> {
     std::iter::once("pods".to_owned()).chain(own).collect()
 }
 
-/// Reads the state of the device on each node.
+/// Returns the state of the device [`DEVICE`] on each node, with the node's name.
 fn devices(cluster: &Cluster, nodes: [Node; 2]) -> Result<Vec<(String, Value)>> {
     nodes
         .into_iter()
@@ -226,8 +227,8 @@ fn device(cluster: &Cluster, node: Node) -> Result<Value> {
     )
 }
 
-/// Fails unless the pod has the node's device: it must be gone from the node, and the pod must have
-/// its hardware address.
+/// Fails unless the node's device has moved into the pod: the node no longer has it, and the pod
+/// has an interface with its hardware address.
 fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) -> Result<()> {
     let links = sh::read(&mut cluster.on(typed.node, ["ip", "-j", "link"])?)?;
     let links: Value = serde_json::from_str(&links).context("parse the links")?;
@@ -251,8 +252,8 @@ fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) ->
     Ok(())
 }
 
-/// Fails unless packets from the address behind sbr leave by its interface, and packets from the
-/// pod's other addresses leave by eth0.
+/// Fails unless packets from the address of the sbr network leave by that network's interface, and
+/// packets from the pod's other addresses leave by eth0.
 fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
     let (interface, address) = typed.address(cluster, SOURCED)?;
     let to = BEYOND.to_string();
@@ -268,7 +269,8 @@ fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests to a pod in each of its networks.
+/// Sends requests to the pod `typed` in each of its networks. `other` is a pod on the other node,
+/// if there is one.
 fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()> {
     for (network, _) in &typed.networks {
         let (_, address) = typed.address(cluster, network)?;
@@ -277,8 +279,8 @@ fn traffic(cluster: &Cluster, typed: &Typed, other: Option<&Typed>) -> Result<()
             DIRECT | FLANNEL => vec![Place::Node(typed.node)],
             _ => Vec::new(),
         };
-        // A request from the other pod to `sourced` would leave by eth0, unless bound to the
-        // address behind sbr.
+        // A request from the other pod to `sourced` would leave by eth0, unless it is bound to the
+        // address of the sbr network.
         let is_on_lan = [OWN, TAGGED].contains(network);
         places.extend(
             other
