@@ -1,4 +1,4 @@
-//! The executor under a scripted socket: sends, groups and outcomes, without root.
+//! Tests of the executor with scripted sockets: sends, groups and outcomes, without root.
 
 mod batches;
 mod cleaning;
@@ -33,7 +33,7 @@ const NET1: u32 = 3;
 const EPERM: &str = "EPERM (kernel: \"Operation not permitted\")";
 const ENODEV: &str = "ENODEV (kernel: \"No such device\")";
 
-/// A kernel with a script, and the operator's log.
+/// A scripted kernel, its script, and the lines of the operator's log.
 struct Sandbox {
     kernel: Kernel,
     script: Script,
@@ -76,13 +76,13 @@ fn apply(steps: &[Step], expected: Vec<Exchange>) -> Report {
     Sandbox::new(expected).run(steps, OnError::Stop)
 }
 
-/// Applies steps as a DEL does, all of them.
+/// Applies all steps as a DEL does, also after an error.
 fn clean_up(steps: &[Step], expected: Vec<Exchange>) -> Report {
     Sandbox::new(expected).run(steps, OnError::GoOn)
 }
 
-/// Compares the applied steps, and the failed ones with their causes. All others were moot or not
-/// tried.
+/// Compares the applied steps, and the failed steps with their causes. All other steps had nothing
+/// to do or were not tried.
 #[track_caller]
 fn assert_outcome(report: &Report, applied: &[usize], failed: &[(usize, &str)]) {
     let causes: Vec<(usize, String)> = report

@@ -1,4 +1,4 @@
-//! Steps of more than one request, and waits.
+//! Steps that send several requests, and steps that wait.
 
 use super::*;
 use crate::sys::netlink::fake::send;
