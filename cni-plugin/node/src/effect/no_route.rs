@@ -35,7 +35,8 @@ impl Effect for NoRoute {
         }
     }
 
-    /// A route that cannot be restored is no loss if its link is down or has lost the address.
+    /// True if the error means that the route need not be restored: it exists again, or its link is
+    /// down, gone or without the address.
     fn is_gone(&self, errno: Errno) -> bool {
         const NOT_NEEDED: &[Errno] = &[
             Errno::ENODEV,

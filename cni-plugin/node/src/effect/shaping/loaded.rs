@@ -1,4 +1,4 @@
-//! Configuration of the program `shape`, and the state that it reports.
+//! Configuration of the eBPF program `shape`, and the state that it reports.
 
 use super::program::Program;
 use crate::effect::shaping::slot;
@@ -17,11 +17,11 @@ use braid_ebpf_types::shape::{
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Time since the departure of a flow's last packet after which the next packet may overtake it.
-/// Only `fq` sorts a flow by time.
+/// Time since the departure of a flow's last packet after which the next packet may overtake it, in
+/// nanoseconds. For queues other than `fq`, as only `fq` sorts a flow by time.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
-/// The program, with a slot of one attachment.
+/// The loaded program, with the slot of one attachment.
 pub(super) struct Loaded {
     program: Program,
     slot: u32,
@@ -34,7 +34,7 @@ impl AsRawFd for Loaded {
 }
 
 impl Loaded {
-    /// Loads and configures the program; `None` if no queue uses one.
+    /// Loads and configures the program; `None` if no queue of the attachment uses a program.
     pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
         if !shaping
             .shapers
@@ -52,7 +52,7 @@ impl Loaded {
         Ok(Some(Self { program, slot }))
     }
 
-    /// Class id of the filter at this place.
+    /// Returns the class id of the filter at `place`, which also contains the slot.
     pub(super) fn class(&self, place: u32) -> u32 {
         self.slot << PLACE_BITS | place
     }
