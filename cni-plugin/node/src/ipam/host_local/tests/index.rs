@@ -1,4 +1,4 @@
-//! The index is only a cache: after any damage or foreign change, the files decide.
+//! Tests that the index is only a cache: after any damage or foreign change, the files decide.
 
 use super::*;
 use std::path::PathBuf;
