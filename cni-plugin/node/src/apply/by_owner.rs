@@ -42,8 +42,8 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// Returns the steps that delete the owners' links, which carry the owner in their alias, and the
-/// policy routing rules for the addresses of these links.
+/// Returns the steps that delete the links of every owner for which `is_lost` returns true, and the
+/// policy routing rules for the addresses of these links. A link's alias contains its owner.
 fn links(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {

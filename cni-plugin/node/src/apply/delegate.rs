@@ -113,9 +113,9 @@ fn text_of(path: &[PathBuf]) -> String {
     format!("[{}]", dirs.join(" "))
 }
 
-/// Runs `plugin` with `conf` on standard input and returns the JSON that it prints; `Json::Null` if
-/// it prints none. After a success, the plugin's standard error is logged. After a failure without
-/// an error message, it becomes part of the returned error.
+/// Runs `plugin` with `conf` on standard input and returns the JSON that the plugin prints;
+/// `Json::Null` if it prints none. After a success, the plugin's standard error is logged. After a
+/// failure without an error message, the standard error becomes part of the returned error.
 pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
     let (within, calls) = within::variable(plugin, call.owner);
@@ -143,8 +143,8 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
     Err(refusal(&file, &output.stdout, said.trim()))
 }
 
-/// Starts the plugin. Waits up to [`WRITER_TIMEOUT`] while another process writes its file, for
-/// example to install it.
+/// Starts the plugin. Waits up to [`WRITER_TIMEOUT`] while another process writes the plugin's
+/// file, for example to install it.
 fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
     let end = Instant::now() + WRITER_TIMEOUT;
     let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;

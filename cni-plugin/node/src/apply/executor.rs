@@ -350,8 +350,8 @@ impl Run<'_> {
         self.together(at, |kernel| elements::del(kernel, &things))
     }
 
-    /// Calls `work` for the step at `at` and following steps. It returns a result for each step,
-    /// which is recorded. Returns the number of steps.
+    /// Calls `work` for the step at `at` and following steps. `work` returns a result for each of
+    /// these steps, which is recorded. Returns the number of steps.
     #[inline(never)] // Separate code for each `work`, as in `at_once`.
     fn together(
         &mut self,
@@ -453,7 +453,7 @@ fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
         Step::Forget(..) => NOT_THERE.contains(errno),
         Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
         Step::Add(Thing::NoRoute(_)) if *errno == Errno::ESRCH => true,
-        // Restoring an old value on a deleted link.
+        // Such a step may restore an old value on a deleted link.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
             on_error == OnError::GoOn && NOT_THERE.contains(errno)
         }

@@ -165,7 +165,8 @@ mod tests {
         let loaded = |release: &str| load(&path, release.to_owned());
         assert_eq!(loaded("6.1"), known);
         assert!(loaded("6.2").features.is_empty());
-        // Truncated at any length, it yields only whole lines, and no missing feature as present.
+        // A file that is truncated at any length yields only whole lines, and no missing feature as
+        // present.
         let text = fs::read_to_string(&path).expect("there");
         for len in 0..text.len() {
             fs::write(&path, &text[..len]).expect("written");

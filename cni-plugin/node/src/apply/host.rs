@@ -47,9 +47,9 @@ pub trait Machine {
     /// missing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Reads the files with plugin configurations in `folder`, which is named after a network and
-    /// is beside the file with its plugin list. Returns none if the folder is missing. Fails if a
-    /// file cannot be read, as a pod must not start without a plugin of its network.
+    /// Reads the files in `folder`, each with one plugin configuration of the same network. Returns
+    /// none if the folder is missing. Fails if a file cannot be read, as a pod must not start
+    /// without one of these plugins.
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
     /// Waits until a file exists. Returns false if it does not exist after `limit`.
@@ -164,16 +164,15 @@ pub trait Host: fmt::Debug {
     /// Restores flushed nf_tables rules in braid's tables that `features` need. Returns the errors.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// Adds missing rules that accept forwarded packets of all attachments to other programs'
-    /// chains that drop them. Does nothing unless `features` contain forwarding. Returns the
-    /// errors.
+    /// Adds the rules that accept forwarded packets of all attachments again, if other programs
+    /// deleted them. Does nothing unless `features` contain forwarding. Returns the errors.
     fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
 
     /// Returns the steps that delete all objects on the host of every owner for which `is_lost`
     /// returns true. An owner is passed as the text `<network> <container> <interface>`.
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
 
-    /// Deletes unused objects of the host that attachments shared.
+    /// Deletes objects of the host that attachments shared and that none of them uses any more.
     fn sweep(&mut self) -> Result<(), Error>;
 
     /// Returns each of `features` that the kernel lacks, with the kernel's error.

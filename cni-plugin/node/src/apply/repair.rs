@@ -102,7 +102,8 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, TableState)]) 
     errors
 }
 
-/// Creates the thing again if it was deleted with its table, which is then in `lost`.
+/// Creates the thing again if it was deleted with its table. `lost` lists the tables that were
+/// deleted or lack objects.
 fn add_if_gone(
     kernel: &mut Kernel,
     thing: &Thing,

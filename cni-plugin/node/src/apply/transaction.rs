@@ -173,9 +173,10 @@ impl<'a> Transaction<'a> {
         done
     }
 
-    /// Ends the transaction after a rollback, and returns `errors` and its own error. Restores the
-    /// record of earlier calls. If there are errors, appends the steps in `left`, which are not
-    /// rolled back. Without earlier calls, the record becomes `left`, or is deleted.
+    /// Ends the transaction after a rollback. Restores the record of earlier calls. If there are
+    /// errors, appends the steps in `left`, which could not be rolled back. Without earlier calls,
+    /// `left` is recorded after errors; otherwise the record is deleted. Returns `errors`, and the
+    /// error of this function if it fails.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
         let first = match self.record.attachments.first_mut() {
             Some(first) if self.earlier > 0 => first,
@@ -192,8 +193,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Records the interface index of the link in each of `steps` that moved it to `to`. Returns true
-/// if there is such a step.
+/// Records `index` as the link's interface index in each of `steps` that moved a link to `to`.
+/// Returns true if there is such a step.
 fn learn(steps: &mut [Step], to: &LinkRef, index: u32) -> bool {
     let mut is_any = false;
     for step in steps {

@@ -11,7 +11,7 @@ use braid_core::name::Mac;
 use nix::errno::Errno;
 use std::fmt::Arguments;
 
-/// Kind of a socket.
+/// Kind of a lease's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Socket {
     /// IPv4 packets.
@@ -121,8 +121,8 @@ impl ServedLease {
         }
     }
 
-    /// Receives a packet into `buffer`. Returns its length and, for IPv4, the sender's hardware
-    /// address. Returns `None` if there is no packet or no socket.
+    /// Receives a packet into `buffer`. Returns the packet's length and the sender's hardware
+    /// address, which is zero for DHCPv6. Returns `None` if there is no packet or no socket.
     pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
         match socket {
             Socket::V4 => self.v4.as_ref()?.receive(buffer).ok()?,

@@ -170,7 +170,8 @@ impl Daemon {
                     }
                 }
             }
-            // After each batch, however much there was to read: T1 and T2 must not wait.
+            // Due timers run after each batch of events, however much there was to read: T1 and T2
+            // must not wait.
             while let Some(id) = self.timers.due(events::now()) {
                 self.tick(id);
             }

@@ -65,7 +65,7 @@ impl Daemon {
                 self.tell(id);
                 return Ok(());
             }
-            // Its link may still exist under another name.
+            // The link of the existing lease may still be there under another name.
             self.release(&owner);
         }
         let config = match DhcpConfig::parse(&conf, &call.args.args) {

@@ -1,5 +1,5 @@
-//! Effects of the things of a plan on the kernel: how each kind of thing is created, deleted and
-//! read.
+//! Effects on the kernel of the things in a plan, such as links, addresses and routes: how each
+//! kind of thing is created, deleted and read.
 //!
 //! Each kind is a file or folder here, and a line in the table `for_each_thing` of braid-core.
 

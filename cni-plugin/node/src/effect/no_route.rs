@@ -27,7 +27,7 @@ impl Effect for NoRoute {
         }
         match verb {
             Verb::Add => {
-                // Matches routes of any origin, also of the kernel.
+                // This matches routes of any origin, including the kernel.
                 route::write(index, &self.route, RouteProtocol::Unspec, body);
                 Some(head)
             }

@@ -65,8 +65,8 @@ pub(crate) trait Effect {
         None
     }
 
-    /// Adds the thing's nf_tables elements that still belong to its owner to `all`, so that they
-    /// can be deleted in one transaction with those of other things.
+    /// Adds to `all` the thing's nf_tables elements that still belong to the thing's owner. They
+    /// are deleted in one transaction with the elements of other things.
     fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
     }

@@ -197,7 +197,7 @@ fn bridge(data: &[u8], fact: &mut LinkFact) {
         match kind {
             ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
             ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
-            // After two bytes of priority.
+            // The address follows two bytes of priority.
             ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
             ifla::BR_VLAN_DEFAULT_PVID => {
                 fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);

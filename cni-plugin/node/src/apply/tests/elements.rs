@@ -19,7 +19,7 @@ fn masquerade(last: u8) -> Step {
     })
 }
 
-/// Body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
+/// Returns the body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
 fn element_shown(last: u8, owner: &str) -> Vec<u8> {
     const ELEMENTS: u16 = 3;
     const USERDATA: u16 = 6;

@@ -29,7 +29,7 @@ const LAN: u32 = 7;
 const CNI0: u32 = 8;
 const ETH0: u32 = 2;
 const NET1: u32 = 3;
-/// Text of `EPERM`, and of a missing device.
+/// Error texts of `EPERM` and `ENODEV`.
 const EPERM: &str = "EPERM (kernel: \"Operation not permitted\")";
 const ENODEV: &str = "ENODEV (kernel: \"No such device\")";
 
@@ -41,7 +41,7 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    /// A kernel that already knows the indexes of `lan`, `cni0`, `eth0` and `net1`.
+    /// Creates a kernel that already knows the indexes of `lan`, `cni0`, `eth0` and `net1`.
     fn new(expected: Vec<Exchange>) -> Self {
         let script = Script::new(expected, describe);
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -170,7 +170,7 @@ fn dummy(at: LinkRef) -> Link {
     }
 }
 
-/// Body of `RTM_NEWLINK` as the kernel shows a link that is down.
+/// Returns the body of `RTM_NEWLINK` as the kernel shows a link that is down.
 fn link_shown(index: u32, name: &str, kind: &str) -> Vec<u8> {
     const IFNAME: u16 = 3;
     const LINKINFO: u16 = 18;

@@ -240,8 +240,9 @@ fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
 }
 
-/// Finds the chains of the hook that drop packets of the addresses, except the chains of iptables.
-/// Returns the handle of the rule that drops; `None` if the chain's policy drops.
+/// Finds the chains at the forward hook that drop packets of the addresses, except the chains of
+/// iptables. Returns each chain with the handle of the rule that drops; `None` if the chain's
+/// policy drops.
 fn droppers<'c>(
     socket: &mut Socket,
     addrs: &[IpAddr],

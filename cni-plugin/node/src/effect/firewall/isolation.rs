@@ -40,7 +40,7 @@ const SAME: &str = "isolated-same";
 const WITHIN: &str = "isolated-within";
 const BY: &str = "isolated-by";
 const WITHIN_BY: &str = "isolated-within-by";
-/// Runs before filter chains at priority 0.
+/// Priority before filter chains, which have priority 0.
 const PRIORITY: i32 = -10;
 
 /// Isolates the containers on the bridge, since this container requires it. Replaces earlier owners
@@ -59,8 +59,8 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Deletes this container's requirement, and ends the isolation if no other container requires it.
-/// Missing elements are a success. The caller holds a lock against concurrent changes.
+/// Deletes this container's requirement of isolation, and ends the isolation if no other container
+/// requires it. Missing elements are a success. The caller holds a lock against concurrent changes.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -72,7 +72,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     end_unwanted(socket, &isolation.bridge)
 }
 
-/// Deletes an owner's requirements, and ends isolation that no other owner requires.
+/// Deletes an owner's requirements of isolation, and ends isolation that no other owner requires.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
         for element in elements(socket, Family::Inet, set)? {

@@ -25,7 +25,8 @@ pub(super) fn open(tables: &[LegacyTable]) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Finds the tables that drop marked packets. Returns the rule number at which to insert with each.
+/// Finds the tables that drop marked packets. Returns each table with the number that the new rule
+/// gets.
 fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, Cause> {
     let mut shut = Vec::new();
     for table in tables {

@@ -117,8 +117,9 @@ fn renamed(
     Ok(())
 }
 
-/// Returns the file descriptor of the container's namespace if the request for it is sent in the
-/// other namespace, `from`; otherwise `None`.
+/// Returns the file descriptor of the container's namespace for a request that is sent in the
+/// namespace `from` and creates a link in `ns`. Returns `None` if these are the same namespace, or
+/// if `ns` is the host's.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
     if ns != Ns::Pod || ns == from {
         return None;

@@ -76,7 +76,8 @@ fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     results
 }
 
-/// Deletes two or more links of the container by a group. Returns true for each deleted link.
+/// Deletes two or more links of the container with a link group. Returns true for each deleted
+/// link.
 ///
 /// A container may put its own links into the group, since the number is public. That lets it
 /// delete only links that it can delete anyway: in the container's namespace, the kernel requires

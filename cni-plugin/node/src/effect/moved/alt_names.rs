@@ -13,7 +13,7 @@ use braid_core::plan::thing::Moved;
 use braid_core::plan::thing::moved::Was;
 use nix::errno::Errno;
 
-/// Finds the link with this name or alternative name.
+/// Finds the link with this name or alternative name; `None` if there is none.
 pub(super) fn holder(
     kernel: &mut Kernel,
     ns: Ns,

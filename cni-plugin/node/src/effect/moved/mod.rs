@@ -215,8 +215,8 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     alt_names::give_missing(kernel, &fact, was)
 }
 
-/// Moves a link of the container back to the host. If another link of the host has one of its
-/// names, changes nothing: the link stays in the container and stays up.
+/// Moves a link of the container back to the host. If another link of the host has one of this
+/// link's names, changes nothing: the link stays in the container and stays up.
 fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) -> Result<(), Cause> {
     let in_the_way = alt_names::in_the_way(kernel, fact, name, of.was.as_ref())?;
     let home = netns::of_socket(kernel.host())?;

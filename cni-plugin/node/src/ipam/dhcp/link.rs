@@ -21,9 +21,9 @@ const INFO_LEN: usize = 16;
 #[derive(Debug)]
 pub struct ContainerLink {
     netns: NetNs,
-    /// Cookie of the namespace, unique since boot; `None` before Linux 5.14.
+    /// Cookie of the network namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// Inode of the namespace.
+    /// Inode of the network namespace.
     pub inode: u64,
     /// State of the link when it was looked up.
     pub link: LinkNow,

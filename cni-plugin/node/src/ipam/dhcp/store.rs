@@ -32,9 +32,10 @@ pub struct Stored {
     pub owner: Owner,
     /// Path of the container's network namespace, as this process reaches it.
     pub netns: PathBuf,
-    /// Cookie of that namespace, unique since boot; `None` before Linux 5.14.
+    /// Cookie of the container's network namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// Inode of the namespace, for kernels without the cookie; absent in files of earlier versions.
+    /// Inode of the container's network namespace, for kernels without the cookie; absent in files
+    /// of earlier versions.
     #[serde(default)]
     pub inode: Option<u64>,
     /// Interface index of the link.

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// An open, locked data directory.
+/// The open, locked data directory of one network, with its leases.
 #[derive(Debug)]
 pub struct Book {
     store: Store,
@@ -88,10 +88,10 @@ impl Book {
         }
     }
 
-    /// Writes the missing lease files that the host's attachment records list. If another call is
-    /// processing the owner, it may be about to release the address, so no file is written. Such an
-    /// address, and one whose file cannot be written, is only avoided. Then the index stays
-    /// unsealed.
+    /// Writes the missing lease files that the host's attachment records list. Writes no file for
+    /// an owner that another call is processing, since that call may be about to release the
+    /// address. If an address has no file afterwards, this call avoids the address, and the index
+    /// stays unsealed.
     fn restore(&mut self, liveness: &dyn Liveness) {
         let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
         for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
@@ -346,8 +346,8 @@ impl Book {
         Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
     }
 
-    /// Applies a change that was made to the files to the index, or to the scanned leases. If the
-    /// index cannot be written, this call continues with a scan.
+    /// After a change of the files, makes the same change in the index or in the scanned leases. If
+    /// the index cannot be written, this call continues with a scan.
     fn update(
         &mut self,
         in_index: impl FnOnce(&mut Index) -> io::Result<()>,

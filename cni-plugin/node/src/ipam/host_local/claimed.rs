@@ -25,8 +25,8 @@ pub(super) fn reserve(
     super::reserve(&config, &owner(&config.network, &claim.owner), true, host)
 }
 
-/// Returns the owner of a claim's leases. It has the claim's name instead of a container id, and no
-/// interface.
+/// Returns the owner of a claim's leases. `claim` is the text `ipamclaim-<uid>`, which takes the
+/// place of the container id. There is no interface.
 pub fn owner(network: &str, claim: &str) -> Owner {
     Owner::new(network, claim, "")
 }

@@ -143,8 +143,8 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the addresses whose lease files have the content `key`; `None` if the list was too
-    /// long for the index.
+    /// Returns the addresses whose lease files have the content `key`; `None` if the index has no
+    /// complete list of them, because the list was too long or is damaged.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {
             Ok(list) => Ok(addresses(&list)),
@@ -300,7 +300,7 @@ fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
     Some(index * 8 + bits[index].trailing_ones() as usize)
 }
 
-/// Parses an owner's list of addresses; `None` if the list was too long to be written.
+/// Parses an owner's list of addresses; `None` if the text is not a complete list.
 fn addresses(list: &OsStr) -> Option<Vec<IpAddr>> {
     let mut ips = Vec::new();
     for ip in list.to_str()?.split(',') {

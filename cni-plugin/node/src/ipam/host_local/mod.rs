@@ -387,8 +387,8 @@ impl<'a> Reservation<'a> {
         self.book.set_owned_by(&self.key, &ips)
     }
 
-    /// Releases only the addresses that this call reserved. Returns `error` with the errors of
-    /// that.
+    /// Releases only the addresses that this call reserved. Returns `error` combined with the
+    /// errors of the release.
     fn undo(&mut self, error: Error) -> Error {
         let mut errors = Vec::new();
         for ip in std::mem::take(&mut self.taken) {

@@ -32,8 +32,8 @@ pub(super) fn refuse_gateway(set: &RangeSet, ip: IpAddr) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if requested addresses are left after each range set took one: they are in no
-/// set, or a second one in a set.
+/// Returns an error if `requested` is not empty after each range set took an address from it. The
+/// remaining addresses are in no range set, or are a second address in one set.
 pub(super) fn refuse_rest(requested: &[IpAddr]) -> Result<(), Error> {
     if requested.is_empty() {
         return Ok(());

@@ -43,7 +43,7 @@ pub enum Holder {
 /// A lease on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseFile {
-    /// The file's name.
+    /// The leased address, which is the file's name.
     pub ip: IpAddr,
     /// The file's content.
     pub holder: Holder,

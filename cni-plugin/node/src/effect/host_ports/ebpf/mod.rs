@@ -31,8 +31,8 @@ use std::net::IpAddr;
 /// `ARPHRD_ETHER` and `ARPHRD_NONE`: hardware types, which determine the start of a link's frames.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
-/// Number of links in one send. All of its requests, and the errors in reply, have to fit into the
-/// socket's buffers.
+/// Number of links in one send. All requests of the send, and the errors in reply, have to fit into
+/// the socket's buffers.
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 

@@ -64,7 +64,7 @@ pub(crate) struct PortValue<'a> {
     pub(crate) owner: &'a str,
 }
 
-/// The maps that braid reads and writes.
+/// The eBPF maps of host ports that braid itself reads and writes.
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,

@@ -32,8 +32,8 @@ const PREFIX: &str = "lo_";
 
 /// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
 const SOCK_ADDR: u32 = 18;
-/// Attach types of the programs: `BPF_CGROUP_INET6_CONNECT` and the three for UDP and
-/// `getpeername`.
+/// Attach types of the programs: `BPF_CGROUP_INET6_CONNECT`, `BPF_CGROUP_UDP6_SENDMSG`,
+/// `BPF_CGROUP_UDP6_RECVMSG` and `BPF_CGROUP_INET6_GETPEERNAME`.
 const INET6_CONNECT: u32 = 11;
 const UDP6_SENDMSG: u32 = 15;
 const UDP6_RECVMSG: u32 = 20;
