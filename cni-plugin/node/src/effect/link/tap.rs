@@ -1,5 +1,6 @@
 //! Creation of a tap. If this process ends before the tap is complete, even by a signal, the kernel
-//! deletes the tap.
+//! deletes the tap. But a tap with a `selinuxContext` is created by the program `ip`, and is
+//! persistent from the start.
 
 use super::master::master_index;
 use crate::effect::programs;

@@ -125,7 +125,8 @@ fn own<'l>(
 
 /// Finds the host name of a link without a record. The name is in the link's alias, where the
 /// reference plugin writes it, or in the configuration. Hardware without either keeps its name,
-/// since only the host can have created it.
+/// since only the host can have created it. Returns `None` if the host has a link with the name
+/// from the configuration.
 fn untold(
     kernel: &mut Kernel,
     of: &Moved,
