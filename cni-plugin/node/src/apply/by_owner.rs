@@ -1,4 +1,4 @@
-//! Kernel objects on the host by their owner, for GC without a record.
+//! Steps that delete kernel objects on the host by owner, for GC of attachments without a record.
 
 use crate::effect::firewall::{addrs, isolation};
 use crate::effect::{host_ports, link, mac_check, masquerade, xsk_guard};
@@ -11,7 +11,8 @@ use braid_core::plan::step::{Legacy, OwnedKind, Step};
 use braid_core::plan::thing::{Link, LinkRef, MacCheck};
 
 /// Returns the steps that delete the links, masquerades, host ports, firewall objects, `AF_XDP`
-/// guards and MAC checks of every owner that `is_lost` selects by its text.
+/// guards and MAC checks of every owner for which `is_lost` returns true. An owner is passed as the
+/// text `<network> <container> <interface>`.
 pub(crate) fn steps(
     kernel: &mut Kernel,
     is_lost: &dyn Fn(&str) -> bool,
@@ -41,7 +42,8 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// Returns the steps that delete the links, with the rules for their addresses.
+/// Returns the steps that delete the links of every owner for which `is_lost` returns true, and the
+/// policy routing rules for the addresses of these links. A link's alias contains its owner.
 fn links(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {
@@ -65,7 +67,8 @@ fn links(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step
     Ok(steps)
 }
 
-/// Returns the owners of all objects of a kind; none if they cannot be listed.
+/// Returns the owners of all objects of this kind, or an empty list if the objects cannot be
+/// listed.
 fn owners(kernel: &mut Kernel, kind: OwnedKind) -> Vec<String> {
     match kind {
         OwnedKind::Masquerades => {
@@ -82,7 +85,7 @@ fn owners(kernel: &mut Kernel, kind: OwnedKind) -> Vec<String> {
     }
 }
 
-/// Lists objects of `nf_tables`; none if they cannot be listed.
+/// Calls `list` with the `nf_tables` socket. Returns an empty list if that fails.
 fn listed<T: Default>(
     kernel: &mut Kernel,
     list: impl FnOnce(&mut Socket) -> Result<T, KernelError>,

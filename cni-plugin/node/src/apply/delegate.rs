@@ -13,16 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that a plugin's file may be open for writing. libcni tries five times, with a pause
-/// of one second.
+/// Longest wait while a plugin's file is open for writing (`ETXTBSY`). libcni tries five times,
+/// with a pause of one second.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Environment of a call to a foreign plugin.
 #[derive(Debug, Clone)]
 pub struct DelegateCall<'a> {
-    /// The verb.
+    /// The CNI command, such as `ADD`.
     pub command: Command,
-    /// The owner of the call; container and interface are empty for GC and STATUS.
+    /// Network, container and interface of the call. Container and interface are empty for GC and
+    /// STATUS.
     pub owner: &'a Owner,
     /// `CNI_NETNS`.
     pub netns: &'a str,
@@ -34,8 +35,9 @@ pub struct DelegateCall<'a> {
     pub log: &'a Log,
 }
 
-/// Returns the file of a plugin for a call of `owner`: the first regular file of that name in
-/// `path`.
+/// Finds the executable file of a plugin: the first regular file with the name `plugin` in the
+/// folders of `path`. Fails if this file is braid itself, or if a parent process already runs the
+/// plugin for `owner`.
 pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Error> {
     let (file, meta) = look_up(plugin, path)?;
     is_itself(plugin, &file, &meta)
@@ -43,8 +45,9 @@ pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Er
         .map_or(Ok(file), Err)
 }
 
-/// Returns an error if the plugin would only start this program again, endlessly. If an ADD
-/// `is_begun`, its plugin was another file than this program.
+/// Returns an error if running the plugin would start this program again in an endless loop. If
+/// `is_begun`, an earlier call has already run the plugin for this ADD, so the plugin's file was
+/// not this program then.
 #[cold]
 pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;
@@ -110,8 +113,9 @@ fn text_of(path: &[PathBuf]) -> String {
     format!("[{}]", dirs.join(" "))
 }
 
-/// Runs `plugin` with `conf` and returns its output; `Json::Null` for none. Its standard error goes
-/// to the log once it has ended; if it fails without a message, into the error.
+/// Runs `plugin` with `conf` on standard input and returns the JSON that the plugin prints;
+/// `Json::Null` if it prints none. After a success, the plugin's standard error is logged. After a
+/// failure without an error message, the standard error becomes part of the returned error.
 pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, Error> {
     let file = find(plugin, call.path, call.owner)?;
     let (within, calls) = within::variable(plugin, call.owner);
@@ -139,7 +143,8 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
     Err(refusal(&file, &output.stdout, said.trim()))
 }
 
-/// Starts the plugin. Waits while its file is open for writing, as it may be being installed.
+/// Starts the plugin. Waits up to [`WRITER_TIMEOUT`] while another process writes the plugin's
+/// file, for example to install it.
 fn start(process: &mut Process, file: &Path) -> io::Result<Child> {
     let end = Instant::now() + WRITER_TIMEOUT;
     let is_busy = |err: &io::Error| err.kind() == io::ErrorKind::ExecutableFileBusy;

@@ -1,4 +1,5 @@
-//! Execution of steps in order. Neighbouring requests to the same socket are sent together.
+//! Execution of steps in order. Requests of neighbouring steps to the same netlink socket share one
+//! send.
 
 use super::wait;
 use crate::effect::link::{make, unmake};
@@ -17,7 +18,7 @@ use nix::errno::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Duration of a step, or of a send with several steps.
+/// Duration of one send to the kernel, which may carry several steps.
 #[derive(Debug, Clone)]
 pub struct Timing {
     /// Index of the first step of the send.
@@ -36,7 +37,7 @@ pub struct Report {
     /// Indexes of the failed steps, in order, with the cause. With [`OnError::Stop`] the first
     /// entry is the reason why the remaining steps were not tried.
     pub failed: Vec<(usize, Cause)>,
-    /// The failures as errors. Neighbouring steps with the same cause share one.
+    /// The failures as errors. Neighbouring steps with the same cause share one error.
     pub errors: Vec<Error>,
     /// Duration of each send, if enabled by [`Kernel::time`].
     pub timings: Vec<Timing>,
@@ -51,7 +52,8 @@ pub enum OnError {
     GoOn,
 }
 
-/// Applies `steps`. Skips a shared thing that the facts already show.
+/// Applies `steps` in order. Skips a step that ensures a shared thing if `facts` already contain
+/// that thing.
 pub fn execute(kernel: &mut Kernel, steps: &[Step], facts: &Facts, on_error: OnError) -> Report {
     let mut run = Run {
         kernel,
@@ -82,14 +84,15 @@ struct Run<'a> {
     steps: &'a [Step],
     facts: &'a Facts,
     on_error: OnError,
-    /// Steps of each request that is queued on one socket and not sent yet.
+    /// Range of steps of each request that is queued on a socket and not sent yet.
     queue: Vec<Range<usize>>,
     report: Report,
 }
 
 impl Run<'_> {
-    /// Runs the steps from `first` on; `count` returns their number from the result. Reading the
-    /// clock twice for each send takes a hundredth of an ADD, so it is optional.
+    /// Calls `work` and, if enabled, records its duration. The recorded steps begin at `first`;
+    /// `count` returns their number from the result of `work`. Recording is optional, since reading
+    /// the clock twice for each send takes a hundredth of an ADD.
     fn timed<T>(
         &mut self,
         first: usize,
@@ -124,7 +127,8 @@ impl Run<'_> {
         self.report
     }
 
-    /// Discards the queued requests. They are not in the report, so they would never be undone.
+    /// Discards the queued requests. Their steps are not in the report, so they would never be
+    /// undone.
     fn drop_queue(&mut self) {
         if let Some(last) = self.queue.pop() {
             // If the socket cannot be opened, it has no queue.
@@ -134,7 +138,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the step at `at`, perhaps with following ones; returns their number.
+    /// Runs the step at `at`, and directly following steps that can share its request. Returns the
+    /// number of steps.
     fn step(&mut self, at: usize, step: &Step) -> usize {
         match step {
             Step::Add(thing) | Step::Ensure(thing) => {
@@ -161,7 +166,7 @@ impl Run<'_> {
             }
             (Transport::Link(_), Verb::Del) => self.del_links(at),
             (Transport::Sysctl(sysctl), Verb::Add) => self.sysctls(at, sysctl.ns),
-            // Its namespace deletes it.
+            // The sysctl is deleted with its namespace.
             (Transport::Sysctl(_), Verb::Del) => 1,
             (Transport::Shaping(shaping), _) => self.shape(at, shaping),
             (Transport::Elements, _) => self.del_elements(at),
@@ -170,8 +175,8 @@ impl Run<'_> {
         }
     }
 
-    /// Creates the link of the step at `at`, with the attributes from the next step; returns the
-    /// number of steps.
+    /// Creates the link of the step at `at`. If the next step sets the queue length of the new
+    /// link, the same request sets it. Returns the number of steps.
     fn make_link(&mut self, at: usize, link: &Link, shared: bool) -> usize {
         let options = make::CreateOptions {
             shared,
@@ -181,21 +186,21 @@ impl Run<'_> {
         self.at_once(at, count, |run| make::link(run.kernel, link, options))
     }
 
-    /// Applies the shaping of the step at `at`, with the redirect that follows; returns the number
-    /// of steps.
+    /// Applies the shaping of the step at `at`, together with a redirect in the next step. Returns
+    /// the number of steps.
     fn shape(&mut self, at: usize, shaping: &Shaping) -> usize {
         let redirect = redirect_with_shaping(&self.steps[at..]);
         let count = 1 + usize::from(redirect.is_some());
         self.at_once(at, count, |run| shaping::add(run.kernel, shaping, redirect))
     }
 
-    /// Runs a single step, after everything queued before it.
+    /// Sends the queued requests, then runs `work` for the single step at `at`.
     fn alone(&mut self, at: usize, work: impl FnOnce(&mut Self) -> Result<(), Cause>) {
         self.at_once(at, 1, work);
     }
 
-    /// Runs `count` steps from `at` on, which succeed or fail together, after everything queued
-    /// before them; returns `count`.
+    /// Sends the queued requests, then runs `work` for `count` steps from `at` on, which succeed or
+    /// fail together. Returns `count`.
     #[inline(never)] // Separate code for each `work`: a call runs only a few.
     fn at_once(
         &mut self,
@@ -218,7 +223,7 @@ impl Run<'_> {
         count
     }
 
-    /// Returns the failed step on which the one at `at` depends.
+    /// Returns the failed step that the step at `at` depends on; `None` if there is none.
     fn awaited(&self, at: usize) -> Option<&Step> {
         for (failed, _) in &self.report.failed {
             let failed = &self.steps[*failed];
@@ -229,14 +234,15 @@ impl Run<'_> {
         None
     }
 
-    /// Records the outcome of the steps of a request.
+    /// Records `result` for the steps in `range`, which shared one request.
     fn account(&mut self, range: Range<usize>, result: Result<(), Cause>) {
         let steps = &self.steps[range.clone()];
         match result {
             Ok(()) => self.report.applied.extend(range),
             Err(err) if steps.iter().all(|step| is_moot(step, &err, self.on_error)) => {}
             Err(err) => {
-                // It may have been applied, or in part. Undoing a step that was not is success.
+                // The request may have been applied, entirely or in part. Undoing an unapplied step
+                // is success.
                 let is_unanswered = err.kernel().is_some_and(|said| said.unanswered);
                 let is_unknown = is_unanswered || steps.iter().any(is_several);
                 if is_unknown {
@@ -249,7 +255,8 @@ impl Run<'_> {
         }
     }
 
-    /// Queues a request after others of the same namespace; returns the number of its steps.
+    /// Queues the request of the step at `at`. First sends the queue if it is for another
+    /// namespace. Returns the number of steps in the request.
     fn queue(&mut self, at: usize, step: &Step) -> usize {
         let ns = step.ns();
         let other_socket = self
@@ -308,13 +315,14 @@ impl Run<'_> {
         }
     }
 
-    /// Sends the queue; false if its failure has ended the run.
+    /// Sends the queue. Returns false if a failure has ended the run.
     fn goes_on_after_queue(&mut self) -> bool {
         self.flush();
         !self.is_over()
     }
 
-    /// Deletes the link at `at` and the following ones in the same namespace; returns their number.
+    /// Deletes the link of the step at `at` and the links of directly following steps in the same
+    /// namespace. Returns the number of steps.
     fn del_links(&mut self, at: usize) -> usize {
         if !self.goes_on_after_queue() {
             return 1;
@@ -331,7 +339,8 @@ impl Run<'_> {
         self.together(at, |kernel| unmake::links(kernel, ns, &links))
     }
 
-    /// Deletes the elements of the step at `at` and of following ones; returns the number of steps.
+    /// Deletes the nf_tables elements of the step at `at` and of directly following steps. Returns
+    /// the number of steps.
     fn del_elements(&mut self, at: usize) -> usize {
         if !self.goes_on_after_queue() {
             return 1;
@@ -341,8 +350,9 @@ impl Run<'_> {
         self.together(at, |kernel| elements::del(kernel, &things))
     }
 
-    /// Runs the step at `at` with some of the following ones; returns their number.
-    #[inline(never)] // As above.
+    /// Calls `work` for the step at `at` and following steps. `work` returns a result for each of
+    /// these steps, which is recorded. Returns the number of steps.
+    #[inline(never)] // Separate code for each `work`, as in `at_once`.
     fn together(
         &mut self,
         at: usize,
@@ -356,8 +366,8 @@ impl Run<'_> {
         count
     }
 
-    /// Writes the sysctls at `at` and after it that are in the same namespace, which is entered
-    /// once; returns their number.
+    /// Writes the sysctl of the step at `at` and those of directly following steps in the namespace
+    /// `ns`, which is entered once. Returns the number of steps.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         if !self.goes_on_after_queue() {
             return 1;
@@ -404,7 +414,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the things that the steps delete, up to the first step that deletes none.
+/// Returns the things that the leading `Del` steps of `steps` delete.
 fn deleted(steps: &[Step]) -> impl Iterator<Item = &Thing> {
     steps.iter().map_while(|step| {
         if let Step::Del(thing) = step {
@@ -443,7 +453,7 @@ fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
         Step::Forget(..) => NOT_THERE.contains(errno),
         Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
         Step::Add(Thing::NoRoute(_)) if *errno == Errno::ESRCH => true,
-        // Restoring an old value on a deleted link.
+        // Such a step may restore an old value on a deleted link.
         Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
             on_error == OnError::GoOn && NOT_THERE.contains(errno)
         }

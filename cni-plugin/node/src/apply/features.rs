@@ -12,8 +12,9 @@ use std::path::Path;
 /// Path of the cache. It is on a tmpfs, as the results are only valid for the running kernel.
 const PATH: &str = "/run/braid/kernel";
 
-/// Results so far. The file has a line with the release, then a line for each feature. If the
-/// kernel lacks the feature, its error follows after a tab.
+/// Cached results of the probes. The file's first line is the kernel release. Each further line is
+/// the name of a feature. If the kernel lacks the feature, a tab and the kernel's error follow the
+/// name.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct KnownFeatures {
     /// Release of the probed kernel.
@@ -34,8 +35,8 @@ impl KnownFeatures {
     }
 }
 
-/// Returns the results for the features in `wanted`: `None` if the kernel has one, otherwise its
-/// error. A feature that cannot be probed has no entry.
+/// Returns a result for each feature in `wanted`: `None` if the kernel has the feature, otherwise
+/// the kernel's error. A feature that cannot be probed has no entry.
 pub fn known(wanted: &[Feature], log: &Log) -> Vec<(Feature, Option<String>)> {
     if wanted.is_empty() {
         return Vec::new();
@@ -64,8 +65,8 @@ fn ask(known: &mut KnownFeatures, wanted: &[Feature], log: &Log) {
     }
 }
 
-/// Probes every feature, and updates the cache if it exists, so STATUS sees modules installed
-/// since.
+/// Probes every feature, even with a cached result. If the cache exists, updates it, so that STATUS
+/// sees kernel modules installed since the last probe.
 pub fn find_all(
     log: &Log,
 ) -> Result<Vec<(&'static Probe, Finding)>, crate::sys::netns::NetNsError> {
@@ -94,8 +95,8 @@ fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Lo
     }
 }
 
-/// Loads the cached results of this kernel; none if the file is missing, damaged or another
-/// kernel's.
+/// Loads the cached results for the kernel `release`. They are empty if the file is missing,
+/// damaged or from another kernel.
 fn load(path: &Path, release: String) -> KnownFeatures {
     let text = fs::read_to_string(path).unwrap_or_default();
     let features = parse(&text, &release).unwrap_or_default();
@@ -164,7 +165,8 @@ mod tests {
         let loaded = |release: &str| load(&path, release.to_owned());
         assert_eq!(loaded("6.1"), known);
         assert!(loaded("6.2").features.is_empty());
-        // Truncated at any length, it yields only whole lines, and no missing feature as present.
+        // A file that is truncated at any length yields only whole lines, and no missing feature as
+        // present.
         let text = fs::read_to_string(&path).expect("there");
         for len in 0..text.len() {
             fs::write(&path, &text[..len]).expect("written");

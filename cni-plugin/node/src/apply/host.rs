@@ -22,19 +22,19 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The node: namespaces, kernel, records, files of networks, and the log. Implemented by [`This`]
-/// for every caller on a node, and by a model for tests. Pods and devices are in
+/// for every caller on a node, and by a model for tests. Pods and devices are not part of it: see
 /// [`Cluster`](crate::source::cluster::Cluster).
 pub trait Machine {
     /// Returns the root folder of the machine's state.
     fn root(&self) -> &Root;
 
-    /// Opens the machine, with a container's namespace if given.
+    /// Opens the machine for a call. `netns` is the container's network namespace, if present.
     fn open(&self, netns: Option<NetNs>) -> Result<Box<dyn Host>, Error>;
 
-    /// Locks the records of a container.
+    /// Locks the folder with a container's records, and returns it.
     fn folder(&self, container_id: &str) -> Result<Folder, Error>;
 
-    /// Reads all records.
+    /// Reads the records of all containers.
     fn records(&self) -> Result<Vec<Record>, Error>;
 
     /// Removes empty folders left by calls that were killed.
@@ -43,17 +43,19 @@ pub trait Machine {
     /// Checks that a record could be written.
     fn probe(&self) -> Result<(), Error>;
 
-    /// Reads the files of a folder, or the single file at `path`; none if it is missing.
+    /// Reads the files of a folder, or the single file at `path`. Returns none if `path` is
+    /// missing.
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Reads the plugin files in the folder beside their list; none if the folder is missing. Fails
-    /// if one cannot be read, as a pod must not start without it.
+    /// Reads the files in `folder`, each with one plugin configuration of the same network. Returns
+    /// none if the folder is missing. Fails if a file cannot be read, as a pod must not start
+    /// without one of these plugins.
     fn plugins_beside(&self, folder: &Path) -> Result<Vec<DiskFile>, cni::Error>;
 
-    /// Waits until a file exists; false after `limit`.
+    /// Waits until a file exists. Returns false if it does not exist after `limit`.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
 
-    /// Receiver of sentences for the operator.
+    /// Returns the log for the node's operator.
     fn log(&self) -> &Log;
 }
 
@@ -65,7 +67,7 @@ pub struct This {
 }
 
 impl This {
-    /// This machine, for a caller that takes its sentences for the operator.
+    /// Creates this machine with `log` as the log for the operator.
     pub fn new(log: Log) -> Self {
         Self {
             is_timed: false,
@@ -73,7 +75,7 @@ impl This {
         }
     }
 
-    /// The same, with the time of each send noted.
+    /// Enables recording the duration of each send to the kernel.
     #[must_use]
     pub fn timed(self) -> Self {
         Self {
@@ -137,7 +139,8 @@ pub trait Host: fmt::Debug {
     /// Reads the facts for `needs`.
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
 
-    /// Applies steps. Skips a shared thing that the facts already show.
+    /// Applies steps in order. Skips a step that ensures a shared thing if `facts` already contain
+    /// that thing.
     fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;
 
     /// Looks up a link; `None` if it does not exist.
@@ -155,31 +158,31 @@ pub trait Host: fmt::Debug {
     /// Continues as if the container had no namespace.
     fn leave_pod(&mut self);
 
-    /// Returns the path of the container's namespace if the caller is in it.
+    /// Returns the path of the container's namespace if this process is in that namespace.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
-    /// Restores flushed rules in the tables that `features` need. Returns the failures.
+    /// Restores flushed nf_tables rules in braid's tables that `features` need. Returns the errors.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// Accepts forwarded packets of all attachments again, if other rules drop them. Returns the
-    /// failures.
+    /// Adds the rules that accept forwarded packets of all attachments again, if other programs
+    /// deleted them. Does nothing unless `features` contain forwarding. Returns the errors.
     fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// Returns the steps that delete all objects on the host of owners that `is_lost` selects by
-    /// their text.
+    /// Returns the steps that delete all objects on the host of every owner for which `is_lost`
+    /// returns true. An owner is passed as the text `<network> <container> <interface>`.
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
 
-    /// Deletes shared objects of the host that are unused.
+    /// Deletes objects of the host that attachments shared and that none of them uses any more.
     fn sweep(&mut self) -> Result<(), Error>;
 
-    /// Returns the features that the kernel lacks, with its error.
+    /// Returns each of `features` that the kernel lacks, with the kernel's error.
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
 
-    /// Gives up the shaping of a container whose namespace cannot be entered any more. Its filters may
-    /// still run, so their slots are not reused.
+    /// Abandons the shaping of a container whose namespace can no longer be entered. The
+    /// container's filters may still run, so the program slots that they use are not reused.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
 
-    /// Receiver of sentences for the operator.
+    /// Returns the log for the node's operator.
     fn log(&self) -> &Log;
 }
 

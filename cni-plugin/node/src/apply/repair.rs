@@ -1,5 +1,5 @@
-//! Restoring flushed rules. Nodes reload their own rules with `nft flush ruleset`, which deletes
-//! braid's too.
+//! Restoring flushed rules. Nodes reload their own rules with `nft flush ruleset`, which also
+//! deletes braid's rules.
 
 use crate::effect;
 use crate::effect::firewall::forward_accept;
@@ -14,15 +14,15 @@ use braid_core::plan::{Feature, Step};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Features that need each table.
+/// Tables of braid, each with the features that need it.
 const NEEDS: [(Table, &[Feature]); 2] = [
     (Table::Inet, &[Feature::NfTables, Feature::Masquerade]),
     (Table::Bridge, &[Feature::MacCheck]),
 ];
 
-/// Restores the nf_tables objects in the records of all live attachments, if a table that
-/// `features` need is not whole. Returns the failures. Skips containers that a call is processing,
-/// which are left to the next call.
+/// Restores the recorded nf_tables objects of all live attachments, if a table that `features` need
+/// was deleted or lacks objects. Returns the errors. Skips containers that another call is
+/// processing; a later call restores their objects.
 pub fn rules(
     kernel: &mut Kernel,
     features: &[Feature],
@@ -47,7 +47,7 @@ fn rebuild(
     errors
 }
 
-/// Restores the lost tables. Adds the failures of single objects to `errors`.
+/// Restores the lost tables. Adds the errors of single objects to `errors`.
 fn rebuild_locked(
     kernel: &mut Kernel,
     features: &[Feature],
@@ -102,7 +102,8 @@ fn put_back(kernel: &mut Kernel, record: &Record, lost: &[(Table, TableState)]) 
     errors
 }
 
-/// Creates the thing again if it was deleted with its table.
+/// Creates the thing again if it was deleted with its table. `lost` lists the tables that were
+/// deleted or lack objects.
 fn add_if_gone(
     kernel: &mut Kernel,
     thing: &Thing,
@@ -120,7 +121,7 @@ fn add_if_gone(
 }
 
 /// Adds the forward accept rules of all attachments again, if another program deleted them, for
-/// example by reloading its own firewall.
+/// example by reloading its own firewall. Returns the errors.
 pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     if !features.contains(&Feature::Forwarding) {
         return Vec::new();

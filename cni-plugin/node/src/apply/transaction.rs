@@ -10,29 +10,29 @@ use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{LinkRef, Thing};
 
-/// Changes of a call so far.
+/// Changes that one call has recorded and applied so far.
 #[derive(Debug)]
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// Number of parts recorded by an earlier call of the same chain. Only a call with one
-    /// attachment continues such a record.
+    /// Number of parts in the record from earlier calls, if the runtime calls the plugins of one
+    /// chain separately. 0 for the first call, and for calls with several attachments.
     earlier: usize,
     /// Inverses of the applied steps.
     inverses: Vec<Step>,
-    /// Duration of each send, with its steps.
+    /// Duration of each send to the kernel, with the steps in it.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
 
-/// Steps of a plugin.
+/// Steps of one plugin for one attachment.
 #[derive(Debug, Clone)]
 pub struct Part {
     /// Index of the attachment in the call.
     pub attachment: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// True if the steps continue the attachment's last part, as the plugin's other steps are
-    /// already applied.
+    /// True if the steps continue the attachment's last recorded part, since the plugin's first
+    /// steps are already applied.
     pub goes_on: bool,
 }
 
@@ -48,7 +48,7 @@ impl Part {
 }
 
 impl<'a> Transaction<'a> {
-    /// Starts from a record without steps, or with those of an earlier call.
+    /// Creates a transaction. `record` has no steps, or the steps of earlier calls for the chain.
     pub fn new(folder: &'a Folder, record: Record) -> Self {
         let earlier = record
             .attachments
@@ -63,7 +63,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Records the steps of each plugin and the results, then applies all steps.
+    /// Records the steps of each plugin and the results, then applies all steps. Stops at the first
+    /// error.
     pub fn run(
         &mut self,
         host: &mut dyn Host,
@@ -96,7 +97,8 @@ impl<'a> Transaction<'a> {
         self.learn_moved(&steps, host)
     }
 
-    /// Records the index of each link that was moved into the container, which may rename the link.
+    /// Records the interface index of each link that `steps` moved into the container, since the
+    /// container may rename the link.
     fn learn_moved(&mut self, steps: &[Step], host: &mut dyn Host) -> Result<(), Error> {
         let mut is_any = false;
         for step in steps {
@@ -123,7 +125,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Records the results so far.
+    /// Records the results of the attachments so far.
     pub fn note(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
         for (attached, result) in self.record.attachments.iter_mut().zip(results) {
             attached.note(result.as_ref());
@@ -131,12 +133,13 @@ impl<'a> Transaction<'a> {
         self.keep()
     }
 
-    /// Writes the record, before a foreign program is started.
+    /// Writes the record to disk, before a foreign program is started.
     pub fn keep(&mut self) -> Result<(), Error> {
         self.folder.store(&self.record)
     }
 
-    /// Removes the recorded steps that `is_gone` selects, as a later step undoes them.
+    /// Removes the recorded steps for which `is_gone` returns true, since a later step undoes them.
+    /// `is_gone` receives the index of the attachment and the step.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
             for part in &mut attached.parts {
@@ -151,13 +154,14 @@ impl<'a> Transaction<'a> {
         self.keep()
     }
 
-    /// Records that a foreign plugin of an attachment follows, before it is run.
+    /// Records that a foreign plugin is the next plugin of an attachment, before it is run.
     pub fn will_delegate(&mut self, attachment: usize) -> Result<(), Error> {
         self.record.attachments[attachment].parts.push(Vec::new());
         self.keep()
     }
 
-    /// Returns the record of the applied steps, without the planned ones.
+    /// Returns the record with only the steps that this call applied, without planned steps and
+    /// without the steps of earlier calls.
     pub fn done(&self) -> Record {
         let mut done = self.record.clone();
         for (at, attached) in done.attachments.iter_mut().enumerate() {
@@ -169,7 +173,10 @@ impl<'a> Transaction<'a> {
         done
     }
 
-    /// Restores the earlier record. After errors, appends the rest of [`Transaction::done`] to it.
+    /// Ends the transaction after a rollback. Restores the record of earlier calls. If there are
+    /// errors, appends the steps in `left`, which could not be rolled back. Without earlier calls,
+    /// `left` is recorded after errors; otherwise the record is deleted. Returns `errors`, and the
+    /// error of this function if it fails.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
         let first = match self.record.attachments.first_mut() {
             Some(first) if self.earlier > 0 => first,
@@ -186,7 +193,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Records the index of the link that was moved to `to` in `steps`; true if one moves it.
+/// Records `index` as the link's interface index in each of `steps` that moved a link to `to`.
+/// Returns true if there is such a step.
 fn learn(steps: &mut [Step], to: &LinkRef, index: u32) -> bool {
     let mut is_any = false;
     for step in steps {

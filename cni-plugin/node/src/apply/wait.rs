@@ -15,8 +15,8 @@ const UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of duplicate address detection, as in the reference plugins.
 const DAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits until a link with a carrier is operationally up. Usually the first query is enough,
-/// otherwise the kernel's notification ends the wait.
+/// Waits until a link is operationally up. Usually the first query is enough, otherwise the
+/// kernel's notification ends the wait. Fails after [`UP_TIMEOUT`].
 pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if carrier::is_up(kernel.route(at.ns)?, &at.name)? {
         return Ok(());
@@ -40,13 +40,15 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if came_up { Ok(()) } else { Err(timed_out()) }
 }
 
-/// True if the link forwards packets. The kernel may never report a bridge as up if it has had a
-/// carrier since it was set up: Linux 6.1 sees no change to report (`net/core/link_watch.c`).
+/// True if the link forwards packets. For a bridge, a carrier is enough: Linux 6.1 may never report
+/// a bridge as up if it has had a carrier since it was set up, as the kernel sees no change
+/// (`net/core/link_watch.c`).
 fn forwards(link: &LinkFact) -> bool {
     link.oper_up || link.kind == "bridge" && link.running && link.carrier
 }
 
-/// Waits until no address is tentative. Reads the addresses again at each notification.
+/// Waits until no address of the link is tentative. Reads the addresses again at each notification.
+/// Fails if an address is a duplicate, or after [`DAD_TIMEOUT`].
 pub(crate) fn dad(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     let index = kernel.index(at)?;
     let mut events = kernel.listen(at.ns, rtnl::GROUP_IPV6_IFADDR)?;

@@ -1,4 +1,5 @@
-//! Foreign plugins around this call, each started by another call of braid: `BRAID_WITHIN`.
+//! Environment variable `BRAID_WITHIN`: the foreign plugins among the parents of this process, each
+//! started by another call of braid.
 //!
 //! A foreign plugin may call braid for the same container, for an address or a bridge. That call
 //! must not wait for its parent call's lock. And it must not start the same plugin again for the
@@ -8,12 +9,13 @@ use braid_core::cni::Owner;
 use std::env;
 use std::fmt::Write;
 
-/// Four fields for each plugin, outermost first, each followed by a `/`. The kernel and CNI allow
-/// no `/` in any of them.
+/// Environment variable with four fields for each foreign plugin among this process's parents:
+/// container, interface, network, plugin. The outermost plugin is first. Each field ends with a
+/// `/`, which the kernel and CNI do not allow in these names.
 const VARIABLE: &str = "BRAID_WITHIN";
 const FIELDS: usize = 4;
 
-/// True if a parent call is for this container, so it has locked the container's folder.
+/// True if a parent process is a call for this container, so it has locked the container's folder.
 pub(crate) fn holds(container_id: &str) -> bool {
     let text = env::var(VARIABLE).unwrap_or_default();
     text.split('/')
@@ -21,7 +23,7 @@ pub(crate) fn holds(container_id: &str) -> bool {
         .any(|held| held == container_id)
 }
 
-/// True if `plugin` is around this call, for the same attachment to the same network.
+/// True if a parent process already runs `plugin` for the same attachment to the same network.
 pub(crate) fn runs(plugin: &str, owner: &Owner) -> bool {
     is_in(&env::var(VARIABLE).unwrap_or_default(), plugin, owner)
 }
@@ -33,7 +35,7 @@ fn is_in(text: &str, plugin: &str, owner: &Owner) -> bool {
         .any(|fields| *fields == fields_of(plugin, owner))
 }
 
-/// Returns the variable for `plugin`, run by a call for this owner.
+/// Returns name and value of the environment variable for a run of `plugin` by a call for `owner`.
 pub(crate) fn variable(plugin: &str, owner: &Owner) -> (&'static str, String) {
     (
         VARIABLE,

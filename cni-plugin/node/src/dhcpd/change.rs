@@ -24,8 +24,8 @@ impl ServedLease {
         });
     }
 
-    /// Deletes an address with its routes and rules from the link, and stores these for the next
-    /// one.
+    /// Deletes an address with its routes and rules from the link. Stores the routes and rules, so
+    /// that they can be added again with the next address.
     pub(super) fn leave(&mut self, place: &ContainerLink, ip: &IpConfig, routes: &[Route]) {
         let mut left = None;
         self.on_link(place, |at, kernel| {

@@ -5,7 +5,7 @@ use braid_core::ipam::dhcp::rpc::{RpcCall, Server};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// A connection.
+/// Connection of a plugin to the daemon.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
@@ -23,7 +23,7 @@ impl Connection {
         }
     }
 
-    /// Reads the available bytes and returns the calls in them.
+    /// Reads the available bytes and returns the complete calls in them.
     pub(super) fn read(&mut self) -> Result<Vec<RpcCall>, String> {
         let (mut bytes, mut calls) = ([0; 8 * 1024], Vec::new());
         loop {

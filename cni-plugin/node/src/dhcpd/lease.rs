@@ -1,5 +1,5 @@
-//! A lease of the daemon: its session, its sockets while responses are expected, and the calls that
-//! wait for it.
+//! Lease of the daemon: its DHCP session, its sockets while responses are expected, and the calls
+//! that wait for it.
 
 use super::Settings;
 use crate::ipam::dhcp::store::{Store, Stored};
@@ -11,7 +11,7 @@ use braid_core::name::Mac;
 use nix::errno::Errno;
 use std::fmt::Arguments;
 
-/// Kind of a socket.
+/// Kind of a lease's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Socket {
     /// IPv4 packets.
@@ -43,17 +43,17 @@ pub(super) struct Waiter {
     pub(super) method: String,
 }
 
-/// A lease with its session.
+/// A lease that the daemon serves, with its DHCP session.
 #[derive(Debug)]
 pub(super) struct ServedLease {
-    /// The lease as stored in its file. Its `held` is from the last write.
+    /// The lease as stored in its file. The field `held` is from the last write.
     pub(super) stored: Stored,
     pub(super) session: Session,
     pub(super) waiting: Vec<Waiter>,
     /// True if a plugin received the addresses, so they are on the link unless they expired.
     pub(super) is_told: bool,
-    /// True if an address that a plugin received has expired. The daemon then adds the next one to
-    /// the link itself.
+    /// True if an address that a plugin received has expired. The daemon itself then adds the next
+    /// address to the link.
     pub(super) is_lost: bool,
     pub(super) log: Log,
     v4: Option<PacketSocket>,
@@ -85,7 +85,8 @@ impl ServedLease {
         }
     }
 
-    /// Sends a packet. Opens a socket for it if there is none, and polls that socket from then on.
+    /// Sends a packet. Opens a socket for the packet's protocol if there is none, and adds it to
+    /// `events`.
     pub(super) fn send(
         &mut self,
         events: &Events,
@@ -120,7 +121,8 @@ impl ServedLease {
         }
     }
 
-    /// Receives a packet: its length and the sender's hardware address.
+    /// Receives a packet into `buffer`. Returns the packet's length and the sender's hardware
+    /// address, which is zero for DHCPv6. Returns `None` if there is no packet or no socket.
     pub(super) fn receive(&self, socket: Socket, buffer: &mut [u8]) -> Option<(usize, Mac)> {
         match socket {
             Socket::V4 => self.v4.as_ref()?.receive(buffer).ok()?,
@@ -131,8 +133,8 @@ impl ServedLease {
         }
     }
 
-    /// Closes the sockets that expect no response. An open socket keeps the container's namespace
-    /// alive.
+    /// Closes the sockets on which the session expects no response. An open socket keeps the
+    /// container's namespace alive.
     pub(super) fn close_idle(&mut self) {
         if !self.session.listens4()
             && let Some(socket) = self.v4.take()
@@ -149,12 +151,12 @@ impl ServedLease {
         self.stored.owner.whole()
     }
 
-    /// Writes the current lease to its file.
+    /// Logs a sentence about this lease.
     pub(super) fn report(&self, sentence: Arguments<'_>) {
         self.log.line(format_args!("{}: {sentence}", self.name()));
     }
 
-    /// Keeps the lease as it is now in its file.
+    /// Writes the current lease to its file.
     pub(super) fn keep(&mut self, store: &Store) {
         self.stored.held = self.session.held();
         if let Err(err) = store.put(&self.stored) {
@@ -166,13 +168,14 @@ impl ServedLease {
 /// A packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Packet<'a> {
-    /// An IPv4 packet, to a host on the link or as a broadcast.
+    /// An IPv4 packet and the receiver's hardware address; `None` for a broadcast.
     V4(&'a [u8], Option<Mac>),
     /// A message to all DHCPv6 servers.
     V6(&'a [u8]),
 }
 
-/// Creates a session with the link's identity for servers.
+/// Creates the DHCP session of a stored lease. Servers identify the client by the lease's owner and
+/// hardware address.
 pub(super) fn session(
     stored: &Stored,
     config: &DhcpConfig,

@@ -35,32 +35,34 @@ use timers::Timers;
 /// Settings of the daemon.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The socket's path, as plugins name it.
+    /// Path of the socket on the host, as plugins name it.
     pub socket: PathBuf,
     /// The file for the daemon's process id.
     pub pidfile: Option<PathBuf>,
-    /// Prefix of the paths of the socket and of namespaces.
+    /// Path of the host's root folder in this process, put before the paths of the socket and of
+    /// network namespaces.
     pub host_prefix: String,
     /// True if servers should broadcast their responses.
     pub broadcast: bool,
-    /// Limits of the clients.
+    /// Timeouts of the DHCP clients.
     pub limits: Limits,
-    /// Receiver of sentences for the operator.
+    /// The log for the node's operator.
     pub log: Log,
 }
 
 impl Settings {
-    /// Returns a host path, as this process reaches it.
+    /// Returns the path at which this process reaches `path` of the host.
     fn reach(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("{}{}", self.host_prefix, path.display()))
     }
 }
 
-/// Event word of the listening socket. Other words have their kind in the lowest two bits.
+/// Epoll data of the listening socket. The lowest two bits of other epoll data are the kind of the
+/// socket, and the remaining bits are an id.
 const LISTENER: u64 = 0;
 const CONNECTION: u64 = 1;
 
-/// Serves until SIGTERM or SIGINT. Leases stay in their files.
+/// Runs the daemon until SIGTERM or SIGINT. Leases stay in their files.
 pub fn run(settings: Settings) -> io::Result<()> {
     let fail =
         |doing: String| move |err: io::Error| io::Error::new(err.kind(), format!("{doing}: {err}"));
@@ -74,8 +76,8 @@ pub fn run(settings: Settings) -> io::Result<()> {
         .mode(0o700)
         .create(folder);
     made.map_err(fail(format!("create folder {}", folder.display())))?;
-    // The holder is the only daemon. Calls that release a lease without a daemon hold it for a
-    // moment.
+    // The process that holds the lock is the only daemon. A call that releases a lease without a
+    // daemon holds the lock for a moment.
     let lock = store.lock().map_err(fail(format!(
         "lock the leases in {}",
         store.dir().display()
@@ -104,7 +106,7 @@ pub fn run(settings: Settings) -> io::Result<()> {
     ended
 }
 
-/// Opens the socket, and replaces one that no process serves.
+/// Listens on the socket, and replaces a socket file that no process serves.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(socket) {
         Err(err)
@@ -125,10 +127,10 @@ struct Daemon {
     _lock: File,
     connections: BTreeMap<u64, Connection>,
     leases: BTreeMap<u64, ServedLease>,
-    /// Id of each owner's lease, by the owner's text.
+    /// Ids of the leases, by the owner's text.
     owners: BTreeMap<String, u64>,
     timers: Timers,
-    /// Last id of a connection or a lease.
+    /// The id last given to a connection or a lease.
     last: u64,
     rng: Box<dyn FnMut() -> u64>,
     boot_id: String,
@@ -168,7 +170,8 @@ impl Daemon {
                     }
                 }
             }
-            // After each batch, however much there was to read: T1 and T2 must not wait.
+            // Due timers run after each batch of events, however much there was to read: T1 and T2
+            // must not wait.
             while let Some(id) = self.timers.due(events::now()) {
                 self.tick(id);
             }

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
-/// Packets read from one link before other events are handled, as a container can send itself any
-/// number.
+/// Number of packets read from one link before other events are handled, as a container can send
+/// itself any number.
 const AT_ONCE: usize = 16;
-/// Pause before a failed link lookup is repeated.
+/// Delay before a failed link lookup is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Daemon {
-    /// Handles a call. The response is sent now, or when the lease is bound.
+    /// Handles a call of a plugin. The response is sent now, or when the lease is bound.
     pub(super) fn call(&mut self, connection: u64, call: &RpcCall) {
         let waiter = Waiter {
             connection,
@@ -46,7 +46,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the owner's existing lease if it is for this link, or starts a new one.
+    /// Answers a call with the owner's existing lease if it is for this link, or starts to acquire
+    /// a new lease.
     fn allocate(&mut self, call: &RpcCall, waiter: Waiter) -> Result<(), (Waiter, String)> {
         let (place, owner, conf) = match self.asked(call) {
             Ok(asked) => asked,
@@ -64,7 +65,7 @@ impl Daemon {
                 self.tell(id);
                 return Ok(());
             }
-            // Its link may still exist under another name.
+            // The link of the existing lease may still be there under another name.
             self.release(&owner);
         }
         let config = match DhcpConfig::parse(&conf, &call.args.args) {
@@ -122,7 +123,8 @@ impl Daemon {
         self.last
     }
 
-    /// Ends a lease: deletes its addresses from the link, then sends releases to the servers.
+    /// Ends the lease of an owner: deletes the lease's addresses from the link, then sends releases
+    /// to the servers.
     fn release(&mut self, owner: &Owner) {
         let Some(id) = self.owners.get(&owner.whole()).copied() else {
             return;
@@ -193,7 +195,7 @@ impl Daemon {
         self.forget(id);
     }
 
-    /// Reads packets from servers. Unread ones wake the daemon again.
+    /// Reads packets from servers, up to [`AT_ONCE`]. Unread packets wake the daemon again.
     pub(super) fn hear(&mut self, id: u64, socket: Socket) {
         let mut buffer = [0; MOST];
         for _ in 0..AT_ONCE {
@@ -279,8 +281,8 @@ impl Daemon {
         lease.keep(&self.store);
     }
 
-    /// Ends a lease that was not acquired in time. If one address family has addresses, releases
-    /// them.
+    /// Ends a lease that was not acquired in time. If the lease has addresses of one family, they
+    /// are released.
     fn give_up(&mut self, id: u64) {
         self.answer_all(id, &Err("no more tries".to_owned()));
         self.release_by_id(id);

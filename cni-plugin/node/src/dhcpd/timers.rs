@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Times since boot.
+/// Timers of leases, as times since boot.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     order: BTreeSet<(Duration, u64)>,
@@ -11,7 +11,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets the timer of a lease; `None` deletes it.
+    /// Sets the timer of a lease. `None` deletes the timer.
     pub(super) fn set(&mut self, id: u64, at: Option<Duration>) {
         if let Some(before) = self.of.remove(&id) {
             self.order.remove(&(before, id));
@@ -22,13 +22,13 @@ impl Timers {
         }
     }
 
-    /// Returns the earliest time.
+    /// Returns the time of the earliest timer; `None` if there is no timer.
     pub(super) fn first(&self) -> Option<Duration> {
         let (at, _) = *self.order.first()?;
         Some(at)
     }
 
-    /// Removes and returns the lease with the earliest time, if that is at most `now`.
+    /// Removes the earliest timer if its time is at most `now`, and returns its lease.
     pub(super) fn due(&mut self, now: Duration) -> Option<u64> {
         let (at, id) = *self.order.first()?;
         if at > now {

@@ -22,7 +22,7 @@ impl Effect for Attr {
         Some(&self.at)
     }
 
-    /// Has no request for deletion: the attribute is deleted with its link.
+    /// Returns `None` for a deletion: the attribute is deleted with its link.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         set_attrs(index, [&self.to], body);
         verb.word(Some((rtnl::NEWLINK, 0)), None)

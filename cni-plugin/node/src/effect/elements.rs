@@ -1,8 +1,8 @@
 //! Deletion of nf_tables elements, for several things in one transaction.
 //!
 //! The kernel frees deleted elements after an RCU grace period. Closing an nf_tables socket waits
-//! until the kernel has begun to free all of them. After a first transaction it begins immediately.
-//! A second one would make a DEL wait.
+//! until the kernel has begun to free all of them. The kernel begins immediately after one
+//! transaction. After a second transaction, a DEL would have to wait.
 
 use super::of;
 use crate::Cause;
@@ -10,7 +10,8 @@ use crate::kernel::Kernel;
 use crate::sys::nft;
 use braid_core::plan::thing::Thing;
 
-/// Deletes the elements that still belong to their owners. Returns a result for each thing.
+/// Deletes the elements of `things` in one transaction, except elements that belong to another
+/// owner now. Returns a result for each thing.
 pub(crate) fn del(kernel: &mut Kernel, things: &[&Thing]) -> Vec<Result<(), Cause>> {
     let mut all = Vec::new();
     let mut noted = Vec::with_capacity(things.len());

@@ -1,4 +1,4 @@
-//! Entries of a forwarding database in rtnetlink's terms.
+//! Entries of a forwarding database: requests, and parsing of the kernel's messages.
 
 use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
@@ -41,7 +41,7 @@ impl Effect for Fdb {
         attributes.extend(self.port.map(NeighbourAttribute::Port));
         attributes.extend(self.vni.map(NeighbourAttribute::Vni));
         emit(&message, body);
-        // Only an address that is flooded has several remote ends. For others the kernel ignores
+        // Only a flooded address has several remote ends. For other addresses the kernel ignores
         // `APPEND` (v6.12 `drivers/net/vxlan/vxlan_core.c`, `vxlan_fdb_update_existing()`).
         let new = if self.is_flooded() { APPEND } else { EXCL };
         Some(verb.word((NEWNEIGH, CREATE | new), (DELNEIGH, 0)))
@@ -54,7 +54,8 @@ fn of_bridges() -> NeighbourMessage {
     message
 }
 
-/// Reads the permanent entries of the link itself that have a remote end.
+/// Reads the permanent entries with a remote end in the link's own forwarding database
+/// (`NTF_SELF`).
 pub(super) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
     let Some(link) = link else {

@@ -152,7 +152,7 @@ pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// Keys of the port's two elements.
+/// Returns the keys of the port's two elements.
 fn keys(what: &MacCheck) -> [ElementKey; 2] {
     let port = name(&what.port);
     // Each part of a concatenation is padded to four bytes.

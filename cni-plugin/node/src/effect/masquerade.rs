@@ -89,13 +89,13 @@ fn key(source: IpAddr) -> ElementKey {
     }
 }
 
-/// Name of a pod network's chain. `nft` accepts no colon in a name.
+/// Returns the name of a pod network's chain. `nft` accepts no colon in a name.
 fn chain(network: &IpNet) -> String {
     format!("outside-{}", network.trunc()).replace(':', "_")
 }
 
-/// Masquerades the source. Returns `EEXIST` if it is masqueraded already, for the owner of a
-/// terminated container and perhaps with another network's chain.
+/// Masquerades packets from the source address. Returns `EEXIST` if the address has an element
+/// already: it is left from a terminated container, and perhaps uses another network's chain.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     let transaction = |has_network: bool, has_base: bool| {
         batch(|b| {
@@ -142,7 +142,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, &MAPS, owner)
 }
 
-/// Ends masquerading of a source, for any owner.
+/// Ends masquerading of a source, regardless of its owner.
 pub fn del_source(socket: &mut Socket, source: IpAddr) -> Result<(), KernelError> {
     del_all(socket, &[key(source)])
 }

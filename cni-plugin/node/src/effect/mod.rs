@@ -1,7 +1,7 @@
-//! Effect of each kind of thing on the kernel: creation, deletion, the requests for them, and the
-//! facts that judge it.
+//! Effects on the kernel of the things in a plan, such as links, addresses and routes: how each
+//! kind of thing is created, deleted and read.
 //!
-//! A new kind is a file here. Its line is in the table of things in braid-core.
+//! Each kind is a file or folder here, and a line in the table `for_each_thing` of braid-core.
 
 pub mod addr;
 pub(crate) mod attr;
@@ -61,7 +61,7 @@ macro_rules! effects {
 
 for_each_thing!(effects);
 
-/// Reads the facts for a need.
+/// Reads the facts for a need into `facts`.
 pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Result<(), Error> {
     match need {
         Need::Link(at) => link::read(kernel, at, facts),
@@ -95,7 +95,7 @@ pub(crate) fn read(kernel: &mut Kernel, need: &Need, facts: &mut Facts) -> Resul
             facts.netns = kernel.pod_cookie();
             Ok(())
         }
-        // Found by use (`apply::features`).
+        // Features are probed instead (`apply::features`).
         Need::Features(_) => Ok(()),
         Need::Device(device) => moved::device::read(kernel, device, facts),
         Need::MacChecks => mac_check::read(kernel, facts),
@@ -115,7 +115,7 @@ fn read_boot_id_without(
     }
 }
 
-/// Reads a text file; a missing file has no entry.
+/// Reads a text file into `facts`. A missing file has no entry.
 #[cold]
 fn read_file(path: &str, facts: &mut Facts) -> Result<(), Error> {
     match std::fs::read_to_string(path) {
@@ -135,7 +135,7 @@ fn read_boot_id(facts: &mut Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes every object of this kind that belongs to `owner`.
+/// Deletes every object of a kind that belongs to `owner`.
 pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Result<(), Cause> {
     match kind {
         OwnedKind::Masquerades => Ok(masquerade::del_owner(kernel.nft()?, owner)?),
@@ -145,7 +145,7 @@ pub(crate) fn forget(kernel: &mut Kernel, kind: OwnedKind, owner: &str) -> Resul
     }
 }
 
-/// Deletes the leftovers of a reference plugin.
+/// Deletes kernel objects that a reference plugin left.
 pub(crate) fn end_legacy(kernel: &mut Kernel, legacy: &Legacy) -> Result<(), Cause> {
     match legacy {
         Legacy::Masquerade {

@@ -1,4 +1,4 @@
-//! Neighbours in rtnetlink's terms.
+//! Neighbours: requests, and parsing of the kernel's messages.
 
 use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
@@ -48,7 +48,7 @@ impl Effect for Neigh {
     }
 }
 
-/// Reads the permanent neighbours at a link. Unknown kinds are skipped.
+/// Reads the permanent neighbours on a link. Unknown kinds are skipped.
 pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<(), Error> {
     let link = kernel.link(at).doing(format_args!("look up link {at}"))?;
     let Some(link) = link else {

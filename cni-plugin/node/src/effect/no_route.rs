@@ -27,7 +27,7 @@ impl Effect for NoRoute {
         }
         match verb {
             Verb::Add => {
-                // Matches routes of any origin, also of the kernel.
+                // This matches routes of any origin, including the kernel.
                 route::write(index, &self.route, RouteProtocol::Unspec, body);
                 Some(head)
             }
@@ -35,7 +35,8 @@ impl Effect for NoRoute {
         }
     }
 
-    /// A route that cannot be restored is no loss if its link is down or has lost the address.
+    /// True if the error means that the route need not be restored: it exists again, or its link is
+    /// down, gone or without the address.
     fn is_gone(&self, errno: Errno) -> bool {
         const NOT_NEEDED: &[Errno] = &[
             Errno::ENODEV,

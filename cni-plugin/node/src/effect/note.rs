@@ -10,7 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 impl Effect for Note {
-    /// Writes in place, like the other program, so that a killed call leaves no temporary file.
+    /// Writes the file in place, like the other program, so that a killed call leaves no temporary
+    /// file.
     fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         let path = Path::new(&self.path);
         let folder = path.parent().unwrap_or(Path::new("/"));

@@ -50,7 +50,7 @@ impl Effect for PacketGuard {
         Ok(del(kernel.nft_of(self.at.ns)?, &self.at.name)?)
     }
 
-    /// Also true for a kernel without nf_tables, which can have no such table.
+    /// True if the error means that the table does not exist, also on a kernel without nf_tables.
     fn is_gone(&self, errno: Errno) -> bool {
         [
             Errno::EOPNOTSUPP,
@@ -63,7 +63,7 @@ impl Effect for PacketGuard {
     }
 }
 
-/// Limits packet sockets on a link that has no limit yet. The table of a killed call is deleted
+/// Limits packet sockets on a link that has no limit yet. If a killed call left a table, deletes it
 /// first.
 pub fn add(socket: &mut Socket, guard: &PacketGuard) -> Result<(), KernelError> {
     match batch(guard).send(socket) {

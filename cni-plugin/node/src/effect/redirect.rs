@@ -102,8 +102,8 @@ fn filter(ns: Ns, index: u32, out: &mut Vec<u8>) {
     filter_at(thing::preference(ns), index, Hook::Ingress, out);
 }
 
-/// Parses `RTM_NEWTFILTER` and returns the target link's index. `None` if the filter's first action
-/// is not such a redirect.
+/// Parses `RTM_NEWTFILTER` and returns the index of the link to which the filter redirects packets.
+/// Returns `None` if the filter's first action is not `mirred`.
 pub(super) fn parse(body: &[u8]) -> Option<u32> {
     const ACT: u16 = 1;
     let action = find(1, find(ACT, bpf_options(body)?)?)?;

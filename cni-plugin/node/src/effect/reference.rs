@@ -39,7 +39,7 @@ const PORT_JUMPS: [(&str, &str); 2] = [
 const FILTER: &str = "filter";
 const FORWARD: &str = "CNI-FORWARD";
 
-/// Attachment that the rules belong to.
+/// Attachment made by a reference plugin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Of<'a> {
     /// The network's name.
@@ -51,18 +51,18 @@ pub(super) struct Of<'a> {
 }
 
 impl Of<'_> {
-    /// Start of a rule's comment in the nf_tables layout.
+    /// Returns the start of a rule's comment in the nf_tables layout.
     fn comment(&self) -> String {
         let owner = format!("{}:{}", self.ifname, self.container_id);
         format!("{}-{}", hash(&[self.network], 16), hash(&[&owner], 16))
     }
 
-    /// Name of the chain in the iptables layout.
+    /// Returns the name of the chain in the iptables layout.
     fn chain(&self) -> String {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
 
-    /// Name of a chain of `portmap`, as long as iptables allows.
+    /// Returns the name of a chain of `portmap`: `start` and a hash, as long as iptables allows.
     fn port_chain(&self, start: &str) -> String {
         format!("{start}{}", hash(&[self.network, self.container_id], 21))
     }
@@ -152,7 +152,7 @@ fn del_rules(
     gone_is_fine(batch.send(socket))
 }
 
-/// Deletes a chain and the jumps to it from another chain.
+/// Deletes a chain and the jumps to it from the chain `from`.
 fn del_chain(
     socket: &mut Socket,
     family: Family,

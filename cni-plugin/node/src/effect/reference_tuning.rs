@@ -10,7 +10,7 @@ use braid_core::plan::thing::{LinkAttr, LinkRef};
 use serde::Deserialize;
 use std::io::ErrorKind;
 
-/// Attributes before the change, only the changed ones.
+/// Values of the changed attributes before the change.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Backup {
@@ -45,8 +45,8 @@ impl Backup {
 }
 
 /// Restores the attributes in `file` and removes the file. Refusals of the kernel are only logged,
-/// like in the reference plugin. An interface that cannot be restored must not block the deletion
-/// of its container.
+/// as in the reference plugin. An interface that cannot be restored must not block the deletion of
+/// its container.
 pub(super) fn restore(kernel: &mut Kernel, at: &LinkRef, file: &str) -> Result<(), Cause> {
     let noted = match std::fs::read(file) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),

@@ -8,7 +8,7 @@ use braid_core::plan::step::Step;
 use braid_core::plan::thing::{LinkRef, Thing, Verb};
 use nix::errno::Errno;
 
-/// A step as a request of the route family.
+/// A request of the route family for one or more steps.
 pub(crate) struct RouteRequest {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
@@ -50,7 +50,7 @@ fn carried(step: &Step) -> Option<(&dyn Effect, Verb)> {
     }
 }
 
-/// Returns the link for the index in the step's request.
+/// Returns the link whose index the step's request contains; `None` if there is no such link.
 pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
     match step.attr() {
         Some((at, _)) => Some(at),
@@ -58,7 +58,8 @@ pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
     }
 }
 
-/// True if the thing is deleted with its neighbours in one nf_tables transaction.
+/// True if the thing consists of nf_tables elements only. Elements of several such things are
+/// deleted in one transaction.
 pub(crate) fn is_only_elements(thing: &Thing) -> bool {
     matches!(of(thing).transport(Verb::Del), super::Transport::Elements)
 }

@@ -53,17 +53,17 @@ impl Effect for Route {
         Some(&self.at)
     }
 
-    /// Behaves like the reference plugins: without `EXCL`, two routes to one destination both stay.
-    /// Without `APPEND`, the kernel uses the newest one with IPv4. With IPv6 it spreads packets
-    /// over both in any case.
+    /// Behaves like the reference plugins: without `EXCL`, two routes to one destination can
+    /// coexist. Without `APPEND`, the kernel uses the newest of them with IPv4. With IPv6 it
+    /// spreads packets over both in any case.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         write(index, self, RouteProtocol::Boot, body);
         Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
     }
 }
 
-/// Writes the body of `RTM_NEWROUTE` or `RTM_DELROUTE`. The kernel deletes only routes of the same
-/// protocol, and with `Unspec` any route.
+/// Writes the body of `RTM_NEWROUTE` or `RTM_DELROUTE`. The kernel deletes only routes with this
+/// protocol; `Unspec` matches any protocol.
 pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mut Vec<u8>) {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
@@ -180,8 +180,8 @@ fn default_link(routes: &[RouteFact]) -> Option<u32> {
     None
 }
 
-/// Parses `RTM_NEWROUTE`: a route for each next hop, since the kernel merges several IPv6 routes to
-/// one destination. Other routes than unicast routes are skipped.
+/// Parses `RTM_NEWROUTE` and returns a route for each next hop, since the kernel merges several
+/// IPv6 routes to one destination. Returns none for a route that is not unicast.
 fn parse(body: &[u8]) -> Vec<RouteFact> {
     let Some((route, hops)) = parse_all(body) else {
         return Vec::new();
@@ -201,7 +201,7 @@ fn parse(body: &[u8]) -> Vec<RouteFact> {
     routes
 }
 
-/// Does the same as [`parse`], and adds the request that restores each route.
+/// Parses routes like [`parse`], and adds the request that restores each route.
 fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     let mut routes = parse(body);
     let attributes = body.get(INFO_LEN..).unwrap_or_default();
@@ -209,8 +209,8 @@ fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
         Some(value) => hops(value),
         None => Vec::new(),
     };
-    // Hops of other links must not be deleted with this link's hop. IPv6 has an object for each
-    // hop, IPv4 one for all.
+    // Hops on other links must not be deleted with the hop on this link. IPv6 has one object for
+    // each hop, IPv4 has one object for all hops.
     let is_one = hops.iter().all(|hop| hop.link == hops[0].link);
     for (at, route) in routes.iter_mut().enumerate() {
         route.request = match route.dst {
@@ -222,8 +222,8 @@ fn parse_whole(body: &[u8]) -> Vec<RouteFact> {
     routes
 }
 
-/// Builds the request that restores a dumped route with one of its hops or all: the message without
-/// the attributes that the kernel adds.
+/// Builds the request that restores a dumped route: the message without the attributes that the
+/// kernel adds. The route has the next hop `hop`, or all of its next hops if `None`.
 fn request_of(body: &[u8], hop: Option<&Hop<'_>>) -> Vec<u8> {
     let Some((head, attributes)) = body.split_first_chunk::<INFO_LEN>() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Policy routing rules in rtnetlink's terms.
+//! Policy routing rules: requests, and parsing of the kernel's messages.
 
 use super::{Effect, Head, Transport};
 use crate::kernel::Kernel;
@@ -97,7 +97,7 @@ fn parse(ns: Ns, body: &[u8]) -> Option<Rule> {
             RuleAttribute::Table(number) => table = number,
             RuleAttribute::Priority(number) => priority = Some(number),
             RuleAttribute::Iifname(name) => iif = IfName::parse(&name).ok(),
-            // The kernel's value for no suppression has all bits set.
+            // All bits set is the kernel's value for no suppression.
             RuleAttribute::SuppressPrefixLen(len) => {
                 suppress = (len != u32::MAX).then_some(len);
             }

@@ -1,4 +1,4 @@
-//! Policy routing rules without a record, found by their link or addresses.
+//! Deletion of policy routing rules that no record lists, found by their link or addresses.
 
 use super::{Effect, addr, link, rule};
 use crate::Cause;
@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// Deletes the rules for `table` that match one of the addresses, an address of the link at `at`,
-/// or packets from that link. A deleted link has no addresses.
+/// Deletes the rules that match one of `addrs`, an address of the link at `at`, or packets from
+/// that link. `table` restricts this to rules for one table. A deleted link has no addresses.
 pub(super) fn del(
     kernel: &mut Kernel,
     at: &LinkRef,

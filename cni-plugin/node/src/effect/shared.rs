@@ -4,8 +4,8 @@ use braid_core::plan::facts::Facts;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
 
-/// True if the facts show the shared thing in the state that the step requires. Sysctls are
-/// compared here, since `holds` accepts any value of an optional one.
+/// True if the facts show a shared thing in the state that the step requires. Sysctls are compared
+/// here, since `holds` accepts any value of an optional sysctl.
 pub(crate) fn is_there_already(step: &Step, facts: &Facts) -> bool {
     match step {
         Step::Ensure(Thing::Sysctl(sysctl)) => {

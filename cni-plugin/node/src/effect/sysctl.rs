@@ -1,5 +1,5 @@
-//! Sysctls of a namespace, written in one visit, and the facts that braid needs before it enables
-//! forwarding.
+//! Sysctls of a namespace, which is entered once for all of them, and the facts that braid needs
+//! before it enables forwarding.
 
 use super::{Effect, Transport, link, route};
 use crate::effect::shared::is_there_already;
@@ -21,8 +21,8 @@ impl Effect for Sysctl {
     }
 }
 
-/// Writes the sysctls of `steps`, all in namespace `ns`. Returns a result for each: `false` if the
-/// kernel has no such sysctl.
+/// Writes the sysctls of `steps`, all in namespace `ns`. Returns a result for each step: `false` if
+/// the kernel has no such sysctl.
 pub(crate) fn write(
     kernel: &mut Kernel,
     ns: Ns,
@@ -68,7 +68,7 @@ pub(crate) fn read(kernel: &mut Kernel, ns: Ns, key: &str, facts: &mut Facts) ->
     Ok(())
 }
 
-/// True if the step enables forwarding, which is enabled already.
+/// True if the step enables forwarding, and forwarding is enabled already.
 fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     let Step::Ensure(Thing::Sysctl(Sysctl { ns, key, value, .. })) = step else {
         return false;
@@ -76,9 +76,9 @@ fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 
-/// True if the sysctl `key` enables forwarding in a namespace. A netlink message returns this in a
-/// third of the time that reading the file takes. `None` for other sysctls, and before Linux 6.9,
-/// where the message waits for the lock on all networks.
+/// Returns the value of the forwarding sysctl `key`. A netlink message returns it in a third of the
+/// time that reading the file takes. Returns `None` for other sysctls, and before Linux 6.9, where
+/// the message waits for the lock on all networks.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     let family = match key {
         Sysctl::IPV4_FORWARD => netconf::AF_INET,
@@ -93,7 +93,7 @@ fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     Some(netconf::forwards(&answer.ok()?.body))
 }
 
-/// Reads whether the host forwards IPv6. If not, also reads its links that accept router
+/// Reads whether the host forwards IPv6. If not, also reads the host's links that accept router
 /// advertisements.
 pub(crate) fn read_ipv6_forwarding(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let is_on = match forwards(kernel, Ns::Host, Sysctl::IPV6_FORWARD) {

@@ -4,8 +4,9 @@
 //! table inet braid { chain whole { return } }
 //! ```
 //!
-//! That chain marks a table that has all the rules and elements of the records. A call that finds
-//! no table creates the rules that it needs, but not the chain. So the next call restores the rest.
+//! The chain `whole` marks a table that has all the rules and elements of the records. A call that
+//! finds no table creates the rules that it needs, but not this chain. So the next call restores
+//! the rest.
 
 use super::firewall::{addrs, isolation};
 use super::host_ports::nft;
@@ -42,7 +43,8 @@ impl Table {
         }
     }
 
-    /// Groups of chains that are always created together. None of the chains is without rules.
+    /// Returns the groups of chains that are always created together. Each of these chains has
+    /// rules.
     fn groups(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Inet => &[
@@ -57,7 +59,7 @@ impl Table {
     }
 }
 
-/// Reads the state of the table.
+/// Reads the state of a table.
 pub fn look(socket: &mut Socket, table: Table) -> Result<TableState, KernelError> {
     let there = chains_with_rules(socket, table.family())?;
     let count = |group: &[&str]| group.iter().filter(|chain| there.contains(**chain)).count();

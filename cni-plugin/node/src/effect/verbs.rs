@@ -1,5 +1,5 @@
-//! Interface between the executor and a kind of thing: creation, deletion, and the transport of its
-//! requests.
+//! Interface between the executor and the things of a plan: creation, deletion, and the transport
+//! of their requests.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -18,27 +18,28 @@ pub enum Table {
 
 /// Transport of a thing's requests to the kernel.
 pub(crate) enum Transport<'a> {
-    /// One request of the route family, sent with its neighbours ([`Effect::request`]).
+    /// One request of the route family, sent together with those of neighbouring steps
+    /// ([`Effect::request`]).
     Request,
     /// A link, created with the attributes from the next step, and deleted together with other
     /// links.
     Link(&'a Link),
-    /// A sysctl, written in one visit to its namespace with its neighbours.
+    /// A sysctl, written with those of neighbouring steps while their namespace is entered once.
     Sysctl(&'a Sysctl),
-    /// Rate limits, attached together with the redirect that follows them.
+    /// Rate limits, attached together with the redirect of the next step.
     Shaping(&'a Shaping),
-    /// Elements of nf_tables, deleted in one transaction with their neighbours.
+    /// Elements of nf_tables, deleted in one transaction with those of neighbouring steps.
     Elements,
-    /// The thing's own calls ([`Effect::add`], [`Effect::del`]).
+    /// Separate requests of the thing itself ([`Effect::add`], [`Effect::del`]).
     Alone,
 }
 
-/// Type and flags of a request.
+/// Type and flags of a request of the route family.
 pub(crate) type Head = (u16, u16);
 
-/// Effect of one thing.
+/// Effect of a thing on the kernel.
 pub(crate) trait Effect {
-    /// Selects the transport.
+    /// Returns the transport of the thing's requests.
     fn transport(&self, _verb: Verb) -> Transport<'_> {
         Transport::Alone
     }
@@ -53,28 +54,30 @@ pub(crate) trait Effect {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Returns the link for the request's index.
+    /// Returns the link whose index the request contains; `None` if the thing is not on a link.
     fn link(&self) -> Option<&LinkRef> {
         None
     }
 
-    /// Writes the body of the request for the link with this index.
+    /// Writes the body of the request for the link with this index. Returns the request's type and
+    /// flags, or `None` if there is no such request.
     fn request(&self, _verb: Verb, _index: u32, _body: &mut Vec<u8>) -> Option<Head> {
         None
     }
 
-    /// Collects the nf_tables elements that still belong to the owner, to be deleted with others.
+    /// Adds to `all` the thing's nf_tables elements that still belong to the thing's owner. They
+    /// are deleted in one transaction with the elements of other things.
     fn elements(&self, _kernel: &mut Kernel, _all: &mut Vec<ElementKey>) -> Result<(), Cause> {
         Ok(())
     }
 
-    /// Returns the table of nf_tables with which the thing is lost, `None` if a flush deletes
-    /// nothing of it.
+    /// Returns the nf_tables table that contains the thing. Returns `None` if a flush of nf_tables
+    /// deletes nothing of the thing.
     fn table(&self) -> Option<Table> {
         None
     }
 
-    /// True if something of the thing was lost with its table.
+    /// True if some part of the thing was lost with its table.
     fn is_lost(&self, _kernel: &mut Kernel) -> Result<bool, Cause> {
         Ok(self.table().is_some())
     }
@@ -97,7 +100,8 @@ pub(crate) trait Effect {
     }
 }
 
-/// Converts "not found" to `None`. EINVAL: the root queue is built in, or there is no clsact.
+/// Converts a "not found" error to `None`. EINVAL is such an error: the root queue is built in, or
+/// there is no clsact.
 pub(crate) fn found<T>(result: Result<T, impl Into<Cause>>) -> Result<Option<T>, Cause> {
     match result.map_err(Into::into) {
         Err(cause) if cause.is(&[Errno::ENOENT, Errno::ENODEV, Errno::EINVAL]) => Ok(None),

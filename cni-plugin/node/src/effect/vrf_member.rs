@@ -41,8 +41,9 @@ impl Effect for VrfMember {
         Ok(())
     }
 
-    /// Deletes the VRF with its last member. A VRF may have no members: they are deleted with their
-    /// namespaces and peers. Deleting the VRF releases its members.
+    /// Removes the link from its VRF, or deletes the VRF if it has no other members. The link
+    /// itself may be gone already, deleted with its namespace or its peer. Deleting the VRF
+    /// releases its members.
     fn del(&self, kernel: &mut Kernel) -> Result<(), Cause> {
         let at = self.vrf();
         let Some(vrf) = kernel.link(&at)?.filter(|vrf| vrf.kind == VRF) else {
@@ -75,7 +76,7 @@ impl Effect for VrfMember {
     }
 }
 
-/// Reads the tables of the container's VRFs.
+/// Reads the routing tables of the container's VRFs.
 pub(crate) fn read(kernel: &mut Kernel, facts: &mut Facts) -> Result<(), Error> {
     let links = kernel.links(Ns::Pod);
     for (name, fact) in links.doing(format_args!("list links of {}", Ns::Pod))? {

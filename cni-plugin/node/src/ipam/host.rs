@@ -10,9 +10,9 @@ use std::path::Path;
 pub struct Host<'a> {
     /// Folder of the index, normally [`STATE_DIR`](super::host_local::STATE_DIR).
     pub state_dir: &'a Path,
-    /// Source of the owners' liveness.
+    /// Source of information on whether the containers that own leases are alive.
     pub liveness: &'a dyn Liveness,
-    /// The container's interface, if the call is about one.
+    /// Attachment of the container; `None` for a call without a container, such as GC.
     pub attachment: Option<&'a Attachment>,
     /// Log for messages to the operator.
     pub log: &'a Log,

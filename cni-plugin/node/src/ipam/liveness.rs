@@ -1,4 +1,5 @@
-//! Liveness of the container that holds an address. Only leases of certainly gone owners are freed.
+//! Liveness of the containers that hold addresses. Only leases whose owners are certainly gone are
+//! freed.
 
 use super::host_local::store::{Holder, LeaseFile};
 use crate::sys::birth;
@@ -65,12 +66,13 @@ pub struct Recorded {
     pub ip: IpAddr,
     /// Owner of the address.
     pub owner: Owner,
-    /// True if no other call is processing the owner. Such a call may be about to delete it.
+    /// True if no other call is processing the owner. Another call may be about to delete the
+    /// owner.
     pub is_idle: bool,
 }
 
-/// The caller's knowledge of the host's containers. Queried only when no address is free, or when
-/// the index is not sealed.
+/// The caller's knowledge of the host's containers. It is queried only when no address is free, or
+/// when the index is not sealed.
 pub trait Liveness {
     /// Returns the name of the network to which the answers apply.
     fn network(&self) -> &str;
@@ -80,8 +82,8 @@ pub trait Liveness {
     /// must be [`Netns::Unknown`].
     fn netns_of(&self, owner: &Owner, leased: SystemTime) -> Netns;
 
-    /// Returns the recorded leases that are missing from the data directory at `path`, except for
-    /// owners that are known to be gone.
+    /// Returns the recorded leases whose files are missing from the data directory at `path`,
+    /// except those of owners that are known to be gone.
     fn recorded(&self, _path: &Path, _is_missing: &dyn Fn(IpAddr) -> bool) -> Vec<Recorded> {
         Vec::new()
     }
@@ -125,9 +127,9 @@ impl Clock {
     /// Returns a time that is earlier than every file written during this boot, even if the clock
     /// was stepped since; `None` if `since_boot` or `run_born` is unknown.
     ///
-    /// After a step forward, files keep the old, early times, and the creation time of `/run` is as
-    /// early. After a step back, that time is too late, and now minus the uptime is early enough.
-    /// The result is the earlier of both.
+    /// After a step forward, files written earlier keep their early times, and the creation time of
+    /// `/run` is as early. After a step back, that creation time is too late, but now minus the
+    /// uptime is early enough. The result is the earlier of the two.
     pub fn boot_began(&self) -> Option<SystemTime> {
         let counted = self.now.checked_sub(self.since_boot?)?;
         counted.min(self.run_born?).checked_sub(Self::MARGIN)
@@ -261,7 +263,7 @@ pub fn netns_at(path: &Path) -> Netns {
 
 /// Returns the creation time of the network namespace that is mounted at `path`. The kernel creates
 /// the nsfs inode on first use, and a mount keeps it. Behind a symlink, as in /proc, the inode may
-/// be new for each reader, so those return `None`.
+/// be new for each reader, so `None` is returned for a symlink.
 fn mounted_at(path: &Path) -> Option<SystemTime> {
     let meta = fs::symlink_metadata(path).ok()?;
     if meta.is_file() {

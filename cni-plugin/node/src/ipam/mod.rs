@@ -21,7 +21,8 @@ use braid_core::ipam::{Claim, Lease, static_ip};
 use std::fmt::Debug;
 use std::net::IpAddr;
 
-/// A configured IPAM that braid implements. The default methods are for one that stores no leases.
+/// A configured IPAM that braid implements. The default methods are for an IPAM that stores no
+/// leases.
 pub trait Ipam: Debug {
     /// True if addresses come through the container's link: the link is created before `reserve`,
     /// and deleted after `release`.
@@ -29,17 +30,17 @@ pub trait Ipam: Debug {
         false
     }
 
-    /// True if it may return an IPv6 address.
+    /// True if this configuration may assign an IPv6 address.
     fn has_ipv6(&self) -> bool;
 
-    /// Returns this configuration without IPv6; `None` if no IPv4 is left.
+    /// Returns this configuration without IPv6; `None` if it has no IPv4.
     fn without_ipv6(&self) -> Option<Box<dyn Ipam>>;
 
     /// ADD: reserves addresses for `owner`. After an error no address is reserved.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error>;
 
-    /// ADD for a claim, which keeps its addresses until it is deleted. The default, for an IPAM
-    /// that stores no leases, ignores the claim.
+    /// ADD for an IPAM claim, which keeps its addresses until the claim is deleted. The default,
+    /// for an IPAM that stores no leases, ignores the claim.
     fn reserve_claimed(
         &self,
         _claim: &Claim,
@@ -61,7 +62,8 @@ pub trait Ipam: Debug {
         host: Host<'_>,
     ) -> Result<(), Error>;
 
-    /// DEL: releases the addresses of `owner` and returns them. Having none is success.
+    /// DEL: releases the addresses of `owner` and returns them. An owner without addresses is a
+    /// success.
     fn release(&self, _owner: &Owner, _host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         Ok(Vec::new())
     }
@@ -71,13 +73,13 @@ pub trait Ipam: Debug {
         Ok(Vec::new())
     }
 
-    /// STATUS: checks the host's part of serving an ADD. Returns a remark if a range is full, which
+    /// STATUS: checks that this host can serve an ADD. Returns a message if a range is full, which
     /// is not a failure.
     fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
-    /// Returns the configuration if leases are stored as `host-local` stores them.
+    /// Returns the `host-local` configuration if leases are stored in its format; `None` otherwise.
     fn as_host_local(&self) -> Option<&host_local::HostLocalConfig> {
         None
     }
@@ -97,7 +99,7 @@ pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dy
     Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
 }
 
-/// [`parse`] for DEL: reads only the part that a release needs.
+/// Parses the configuration like [`parse`], but only the part that a release (DEL) needs.
 pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
     Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
 }

@@ -74,7 +74,7 @@ pub(crate) fn of_index(socket: &mut Socket, index: u32) -> Result<Option<LinkFac
     }
 }
 
-/// Returns all links by name.
+/// Returns all links with their names.
 pub fn list(socket: &mut Socket) -> Result<Vec<(String, LinkFact)>, KernelError> {
     let mut links = Vec::new();
     for message in socket.dump(rtnl::GETLINK, link_dump)? {
@@ -143,8 +143,9 @@ fn alt_names(list: &[u8]) -> Vec<String> {
     names
 }
 
-/// Returns true if IPv6 is enabled, from `DEVCONF_DISABLE_IPV6` of `IFLA_INET6_CONF`
-/// (include/uapi/linux/ipv6.h), the value of `/proc/sys/net/ipv6/conf/<link>/disable_ipv6`.
+/// Parses `IFLA_INET6_CONF` and returns true if IPv6 is enabled on the link; `None` if the
+/// attribute is missing. `DEVCONF_DISABLE_IPV6` (include/uapi/linux/ipv6.h) is the value of
+/// `/proc/sys/net/ipv6/conf/<link>/disable_ipv6`.
 fn is_ipv6_on(spec: &[u8]) -> Option<bool> {
     const INET6_CONF: u16 = 2;
     const DISABLE_IPV6: usize = 26;
@@ -196,7 +197,7 @@ fn bridge(data: &[u8], fact: &mut LinkFact) {
         match kind {
             ifla::BR_STP_STATE => fact.stp = u32_of(value) != Some(0),
             ifla::BR_VLAN_FILTERING => fact.vlan_filtering = value.first() == Some(&1),
-            // After two bytes of priority.
+            // The address follows two bytes of priority.
             ifla::BR_BRIDGE_ID => fact.bridge_id = value.get(2..).and_then(mac_of),
             ifla::BR_VLAN_DEFAULT_PVID => {
                 fact.default_pvid = u16_of(value).unwrap_or(fact.default_pvid);
@@ -219,8 +220,8 @@ fn vxlan(data: &[u8]) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Converts an attribute to a word of `ip link` and its value; `None` if it is none of the compared
-/// settings.
+/// Converts a VXLAN attribute to an option of `ip link` and its value; `None` if braid does not
+/// compare this attribute.
 fn vxlan_setting(kind: u16, value: &[u8]) -> Option<(&'static str, String)> {
     Some(match kind {
         ifla::VXLAN_ID => ("id", u32_of(value)?.to_string()),

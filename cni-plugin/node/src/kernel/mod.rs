@@ -1,5 +1,5 @@
-//! Netlink sockets of a call: one each for host and container, and one each for their nf_tables if
-//! needed.
+//! Netlink sockets of a call: one route socket each for the host and the container, and one
+//! nf_tables socket each if needed.
 
 pub mod link;
 #[cfg(test)]
@@ -34,9 +34,9 @@ pub struct Kernel {
     host: Socket,
     pod: Option<Pod>,
     nft: Option<Socket>,
-    /// Known interface indexes.
+    /// Cached interface indexes.
     indexes: BTreeMap<LinkRef, u32>,
-    /// Cache of the containers behind owners of host ports.
+    /// Cache of the containers that own host ports, by the owner's text.
     holders: BTreeMap<String, Holder>,
     /// True if the duration of each send is recorded.
     is_timed: bool,
@@ -109,7 +109,7 @@ impl Kernel {
         self.is_timed
     }
 
-    /// Returns the container behind an owner. Each owner is looked up once.
+    /// Returns the container that `owner` belongs to. Each owner is looked up only once.
     pub(crate) fn holder(&mut self, owner: &str) -> Holder {
         self.holders
             .entry(owner.to_owned())
@@ -127,7 +127,8 @@ impl Kernel {
         self.pod.is_some()
     }
 
-    /// True if the container's namespace has links besides those that the kernel creates in each.
+    /// True if the container's namespace has links besides those that the kernel creates in every
+    /// namespace. False if the links cannot be listed.
     pub fn has_pod_links(&mut self) -> bool {
         let Ok(links) = self.links(Ns::Pod) else {
             return false;
@@ -136,7 +137,7 @@ impl Kernel {
         links.iter().any(|(name, _)| !is_everywhere(name))
     }
 
-    /// Returns the container's namespace.
+    /// Returns the container's namespace; `None` if it has none.
     pub fn netns(&self) -> Option<&NetNs> {
         self.pod.as_ref().map(|pod| &pod.netns)
     }
@@ -150,8 +151,8 @@ impl Kernel {
         Ok(netns.is_own()?.then_some(netns))
     }
 
-    /// Returns the cookie of the container's namespace, unique since boot; `None` without a
-    /// namespace, if it cannot be entered, and before Linux 5.14.
+    /// Returns the cookie of the container's namespace, unique since boot. Returns `None` if the
+    /// container has no namespace, if the namespace cannot be entered, or before Linux 5.14.
     pub fn pod_cookie(&mut self) -> Option<u64> {
         netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
     }
@@ -185,7 +186,7 @@ impl Kernel {
         &mut self.host
     }
 
-    /// Returns the route socket of a namespace; `ENOENT` if the container has none.
+    /// Returns the route socket of a namespace. Fails with `ENOENT` if the container has none.
     pub fn route(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(&mut self.host),
@@ -203,7 +204,7 @@ impl Kernel {
         Ok(self.route(ns)?.dump(kind, body)?)
     }
 
-    /// Lists the links of a namespace by name.
+    /// Lists the links of a namespace with their names.
     pub(crate) fn links(&mut self, ns: Ns) -> Result<Vec<(String, LinkFact)>, Cause> {
         Ok(list(self.route(ns)?)?)
     }
@@ -217,9 +218,9 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// Returns the nf_tables socket of a namespace. It stays open until the end of the call:
-    /// closing it waits a grace period for the objects that a transaction deleted, and the link
-    /// deletions that follow take several.
+    /// Returns the nf_tables socket of a namespace. It stays open until the end of the call: after
+    /// a transaction that deleted objects, closing the socket waits for a grace period. The link
+    /// deletions that follow wait for several anyway.
     pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(self.nft()?),
@@ -239,7 +240,7 @@ impl Kernel {
         }
     }
 
-    /// Opens a socket that receives a multicast group of a namespace.
+    /// Opens a route socket in a namespace and joins a multicast group.
     pub fn listen(&self, ns: Ns, group: u32) -> Result<Socket, Error> {
         let open = || {
             let socket = Socket::route()?;
@@ -266,7 +267,8 @@ impl Kernel {
         Ok(fact)
     }
 
-    /// Looks up a link by name or alternative name, and returns it with its primary name.
+    /// Looks up a link by name or alternative name, and returns it with its primary name. Returns
+    /// `None` if it does not exist.
     pub fn named_link(
         &mut self,
         ns: Ns,
@@ -280,13 +282,14 @@ impl Kernel {
         {
             return Ok(None);
         }
-        // A name that fits into IFLA_IFNAME finds a link by any of its names.
+        // A name that fits into IFLA_IFNAME finds a link by its primary name or an alternative
+        // name.
         let answer = socket.get(rtnl::GETLINK, |out| match &short {
             Some(short) => get_by_name(short, out),
             None => get_by_alt_name(name, out),
         });
         let answer = match answer {
-            // Before Linux 5.5 there are no longer names.
+            // Linux before 5.5 knows no names longer than IFLA_IFNAME.
             Err(err)
                 if err.errno == Errno::ENODEV || short.is_none() && err.errno == Errno::EINVAL =>
             {
@@ -331,7 +334,7 @@ impl Kernel {
         Ok(index)
     }
 
-    /// True if the index is known without a lookup.
+    /// True if the link's index is cached, so that [`Kernel::index`] needs no lookup.
     pub fn knows(&self, at: &LinkRef) -> bool {
         at.name.as_str() == "lo" || self.indexes.contains_key(at)
     }

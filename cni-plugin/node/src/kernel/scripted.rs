@@ -7,15 +7,15 @@ use crate::sys::netlink::fake::Script;
 use crate::sys::netns::NetNs;
 use std::collections::BTreeMap;
 
-/// The route socket of the host.
+/// Name of the host's route socket in a script.
 pub(crate) const HOST: &str = "host";
-/// The route socket of the container.
+/// Name of the container's route socket in a script.
 pub(crate) const POD: &str = "pod";
-/// The nf_tables socket of the host.
+/// Name of the host's nf_tables socket in a script.
 pub(crate) const NFT: &str = "nft";
 
 impl Kernel {
-    /// A kernel with scripted sockets. Its container has the namespace of this thread.
+    /// Creates a kernel with scripted sockets. The container's namespace is that of this thread.
     pub(crate) fn scripted(script: &Script, log: Log) -> Self {
         let socket = |name| Socket::scripted(script.socket(name));
         let pod = Pod {

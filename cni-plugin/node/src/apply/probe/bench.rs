@@ -1,4 +1,4 @@
-//! Use of a feature in a temporary network namespace.
+//! Test bench of the probes: it uses a feature in a temporary network namespace.
 
 use super::how::{Extra, How};
 use crate::Cause;
@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 const PARENT_NAME: &str = "probe0";
 
-/// Sockets of the namespace, and the link on which others are created.
+/// The socket of the temporary namespace, and the index of the parent link for other links.
 pub(super) struct Bench {
     socket: Result<Socket, KernelError>,
     parent: Option<u32>,
@@ -42,7 +42,7 @@ impl Bench {
         bench
     }
 
-    /// Tries a feature.
+    /// Uses a feature in the way that `how` describes. Returns the kernel's error if that fails.
     pub(super) fn ask(&mut self, how: &How) -> Result<(), Cause> {
         self.made += 1;
         let name = format!("probe{}", self.made);
@@ -126,7 +126,7 @@ impl Bench {
         Ok(self.make(kind, name, parent, &data)?)
     }
 
-    /// Creates a netkit as an ADD does.
+    /// Creates a netkit pair with the same request as an ADD.
     fn new_netkit(&mut self, name: &str, mode: NetkitMode) -> Result<(), Cause> {
         let mac = |last| (mode == NetkitMode::L2).then_some(Mac([2, 0, 0, 0, 0, last]));
         let name = IfName::parse(name).or(Err(Errno::EINVAL))?;
@@ -180,8 +180,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Sends `struct tcmsg` and the kind. EINVAL is from a known kind that requires options; an
-    /// unknown kind returns ENOENT.
+    /// Sends `struct tcmsg` and the kind. EINVAL is a success: the kernel knows the kind, which
+    /// requires options. For an unknown kind it returns ENOENT.
     fn tc(&mut self, message: u16, kind: &str, parent: u32, info: u32) -> Result<(), Cause> {
         let index = self.parent()?;
         let mut body = vec![0; 4];

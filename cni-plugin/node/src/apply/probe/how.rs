@@ -9,8 +9,8 @@ use netlink_packet_route::link::NetkitMode;
 pub(super) enum How {
     /// Create a link of this kind, with its required attributes.
     Link(&'static str, Extra),
-    /// Create a netkit in this mode. In mode l2 with hardware addresses, which the first kernels
-    /// with netkit refuse.
+    /// Create a netkit in this mode. A netkit in mode l2 gets hardware addresses, which the first
+    /// kernels with netkit refuse.
     Netkit(NetkitMode),
     /// Create a bridge with VLAN filtering. Kernels without it ignore the attribute.
     Filtering,
@@ -22,7 +22,7 @@ pub(super) enum How {
     Redirect,
     /// Read this sysctl of a namespace.
     Sysctl(&'static str),
-    /// Send the `nf_tables` request of an attachment.
+    /// Send an `nf_tables` request like that of an attachment.
     Nft(fn(&mut Socket) -> Result<(), KernelError>),
     /// Create a tap.
     Tap,
@@ -30,14 +30,14 @@ pub(super) enum How {
     Bpf(fn() -> Result<(), Cause>),
 }
 
-/// Requirements of a kind of link besides its name.
+/// Attributes that a kind of link requires besides its name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Extra {
     None,
     /// A parent link.
     Parent,
-    /// A number in attribute 1 that the kind requires. It is the same in both byte orders.
+    /// A number in attribute 1 of the kind's data. Its bytes are the same in both byte orders.
     Number(&'static [u8]),
-    /// A parent link and such a number.
+    /// A parent link, and a number in attribute 1 of the kind's data.
     ParentAndNumber(&'static [u8]),
 }

@@ -23,27 +23,27 @@ use how::{Extra, How};
 use netlink_packet_route::link::NetkitMode;
 use nix::errno::Errno;
 
-/// Result of a probe.
+/// Result of a probe for a feature of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// The kernel supports it.
+    /// The kernel has the feature.
     Present,
-    /// The kernel does not support it; its error.
+    /// The kernel does not have the feature. Contains the kernel's error.
     Missing(String),
-    /// The probe could not be run; the reason.
+    /// The probe could not be run. Contains the reason.
     Unknown(String),
 }
 
-/// Probe of a feature.
+/// Probe for a feature of the kernel.
 #[derive(Debug)]
 pub struct Probe {
     /// The feature.
     pub feature: Feature,
     /// First kernel with the feature; empty if every kernel supported by braid may have it.
     pub since: &'static str,
-    /// Plugins and keys that need it.
+    /// Plugins and configuration keys that need the feature.
     pub needed_by: &'static str,
-    /// Consequence for the user without it.
+    /// Consequence for the user if the feature is missing.
     pub cost: &'static str,
     how: How,
 }
@@ -195,7 +195,7 @@ pub const PROBES: &[Probe] = &[
         "a pod may send with any hardware address",
         How::Nft(requests::mac_checked),
     ),
-    // After nf_tables' masquerade, which loads the module.
+    // This follows the probe for nf_tables' masquerade, which loads the module.
     probe(
         Feature::Conntrack,
         "",
@@ -276,7 +276,8 @@ pub const PROBES: &[Probe] = &[
     ),
 ];
 
-/// Probes these features, in the order of [`PROBES`].
+/// Probes the features in `wanted`, in the order of [`PROBES`]. Fails if no temporary network
+/// namespace can be created.
 pub fn find(wanted: &[Feature]) -> Result<Vec<(&'static Probe, Finding)>, NetNsError> {
     NetNs::throw_away()?.run(|| {
         let mut bench = Bench::new();

@@ -12,7 +12,8 @@ use braid_core::plan::thing::{Firewall, HostPorts, LinkRef, MacCheck, Masquerade
 use nix::errno::Errno;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Requests the generation of `nf_tables`. Without the subsystem the request fails.
+/// Requests the generation number of the `nf_tables` ruleset. Fails on a kernel without
+/// `nf_tables`.
 pub(super) fn nf_tables(socket: &mut Socket) -> Result<(), KernelError> {
     const GETGEN: u16 = 10 << 8 | 16;
     socket.call(GETGEN, 0, |out| out.extend([0; 4]))?;

@@ -1,4 +1,4 @@
-//! Requests that share a send or a message, and steps that need one of their own.
+//! Requests that share a send or a message, and steps that need a separate send.
 
 use super::*;
 use crate::sys::netlink::fake::send;
@@ -158,7 +158,7 @@ fn a_shared_thing_that_the_facts_show_is_not_sent() {
     assert_outcome(&report, &[1], &[]);
 }
 
-/// Steps for one message each, and their requests.
+/// Returns `count` steps that need one message each, and the expected requests.
 fn many(count: u8) -> (Vec<Step>, Vec<String>) {
     let net = |at: u8| format!("10.1.{at}.0/24");
     let steps = (0..count)

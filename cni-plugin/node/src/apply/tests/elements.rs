@@ -19,7 +19,7 @@ fn masquerade(last: u8) -> Step {
     })
 }
 
-/// Body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
+/// Returns the body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
 fn element_shown(last: u8, owner: &str) -> Vec<u8> {
     const ELEMENTS: u16 = 3;
     const USERDATA: u16 = 6;
@@ -36,13 +36,13 @@ fn element_shown(last: u8, owner: &str) -> Vec<u8> {
     body
 }
 
-/// The look-up of an element and its owner.
+/// Returns the lookup of an element, with an answer that has this owner.
 fn look_up(last: u8, owner: &str) -> Exchange {
     let request = format!("getsetelem ack: masquerade4 10.1.0.{last}");
     send(NFT, &[&request]).shows(NEWSETELEM, element_shown(last, owner))
 }
 
-/// The transaction that deletes both elements.
+/// Returns the transaction that deletes the elements `10.1.0.2` and `10.1.0.4`.
 fn both() -> Exchange {
     send(
         NFT,
@@ -55,7 +55,7 @@ fn both() -> Exchange {
     )
 }
 
-/// The transaction that deletes one element.
+/// Returns the transaction that deletes one element.
 fn one(last: u8) -> Exchange {
     let request = format!("delsetelem ack: masquerade4 10.1.0.{last}");
     send(NFT, &["batch begin", &request, "batch end"])

@@ -1,4 +1,4 @@
-//! The executor under a scripted socket: sends, groups and outcomes, without root.
+//! Tests of the executor with scripted sockets: sends, groups and outcomes, without root.
 
 mod batches;
 mod cleaning;
@@ -29,11 +29,11 @@ const LAN: u32 = 7;
 const CNI0: u32 = 8;
 const ETH0: u32 = 2;
 const NET1: u32 = 3;
-/// Text of `EPERM`, and of a missing device.
+/// Error texts of `EPERM` and `ENODEV`.
 const EPERM: &str = "EPERM (kernel: \"Operation not permitted\")";
 const ENODEV: &str = "ENODEV (kernel: \"No such device\")";
 
-/// A kernel with a script, and the operator's log.
+/// A scripted kernel, its script, and the lines of the operator's log.
 struct Sandbox {
     kernel: Kernel,
     script: Script,
@@ -41,7 +41,7 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    /// A kernel that already knows the indexes of `lan`, `cni0`, `eth0` and `net1`.
+    /// Creates a kernel that already knows the indexes of `lan`, `cni0`, `eth0` and `net1`.
     fn new(expected: Vec<Exchange>) -> Self {
         let script = Script::new(expected, describe);
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -76,13 +76,13 @@ fn apply(steps: &[Step], expected: Vec<Exchange>) -> Report {
     Sandbox::new(expected).run(steps, OnError::Stop)
 }
 
-/// Applies steps as a DEL does, all of them.
+/// Applies all steps as a DEL does, also after an error.
 fn clean_up(steps: &[Step], expected: Vec<Exchange>) -> Report {
     Sandbox::new(expected).run(steps, OnError::GoOn)
 }
 
-/// Compares the applied steps, and the failed ones with their causes. All others were moot or not
-/// tried.
+/// Compares the applied steps, and the failed steps with their causes. All other steps had nothing
+/// to do or were not tried.
 #[track_caller]
 fn assert_outcome(report: &Report, applied: &[usize], failed: &[(usize, &str)]) {
     let causes: Vec<(usize, String)> = report
@@ -170,7 +170,7 @@ fn dummy(at: LinkRef) -> Link {
     }
 }
 
-/// Body of `RTM_NEWLINK` as the kernel shows a link that is down.
+/// Returns the body of `RTM_NEWLINK` as the kernel shows a link that is down.
 fn link_shown(index: u32, name: &str, kind: &str) -> Vec<u8> {
     const IFNAME: u16 = 3;
     const LINKINFO: u16 = 18;

@@ -1,4 +1,4 @@
-//! Requests as text: `newaddr create excl ack: dev 7 10.1.0.2/24`.
+//! Requests as text, such as `newaddr create excl ack: dev 7 10.1.0.2/24`.
 
 use crate::kernel::link::ifla;
 use crate::kernel::scripted::NFT;
@@ -41,7 +41,7 @@ const FLAGS: [(u16, &str); 6] = [
 const DUMP: u16 = 0x300;
 const IFLA_GROUP: u16 = 27;
 
-/// Type, flags and the attributes that these tests judge.
+/// Describes a request by its type, its flags, and the attributes that these tests compare.
 pub(super) fn describe(socket: &str, request: &SentRequest) -> String {
     let is_nft = socket == NFT;
     let kinds = if is_nft { &NF_TABLES[..] } else { &ROUTE };
@@ -66,7 +66,7 @@ pub(super) fn describe(socket: &str, request: &SentRequest) -> String {
     }
 }
 
-/// The name of the type, and the flags but for `NLM_F_REQUEST`.
+/// Returns the name of the type, and the flags without `NLM_F_REQUEST`.
 fn head(name: &str, flags: u16) -> String {
     let mut words = vec![name];
     let mut rest = flags;
@@ -141,7 +141,7 @@ fn neigh(body: &[u8]) -> Vec<String> {
     words
 }
 
-/// The set, and each key that is an address.
+/// Returns the name of the set, and each element's key if it is an address.
 fn element(body: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     for (kind, value) in attributes_of(&body[4..]) {
@@ -159,7 +159,7 @@ fn element(body: &[u8]) -> Vec<String> {
     words
 }
 
-/// The link's index, which is at the same place in `ifinfomsg`, `ifaddrmsg` and `ndmsg`.
+/// Returns the link's index, which is at the same offset in `ifinfomsg`, `ifaddrmsg` and `ndmsg`.
 fn dev(body: &[u8]) -> Vec<String> {
     match u32_of(&body[4..]) {
         None | Some(0) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Steps of more than one request, and waits.
+//! Steps that send several requests, and steps that wait.
 
 use super::*;
 use crate::sys::netlink::fake::send;
@@ -34,7 +34,7 @@ fn a_step_of_several_requests_counts_as_applied_if_a_later_one_is_refused() {
     assert_outcome(&report, &[0], &[(0, EPERM)]);
 }
 
-/// A kernel with the VRF `blue`.
+/// Creates a kernel with the VRF `blue`.
 fn with_vrf(expected: Vec<Exchange>) -> Sandbox {
     let sandbox = Sandbox::new(expected);
     sandbox.script.link(POD, "blue", BLUE);
@@ -70,7 +70,7 @@ fn a_link_counts_as_applied_if_its_acknowledgement_is_lost() {
     assert_outcome(&report, &[0], &[(0, ENOBUFS)]);
 }
 
-/// Body of `RTM_NEWADDR` of `lan`: `fd00::2/64`.
+/// Returns the body of `RTM_NEWADDR` for the address `fd00::2/64` of `lan`.
 fn addr_shown(flags: u8) -> Vec<u8> {
     const AF_INET6: u8 = 10;
     const ADDRESS: u16 = 1;

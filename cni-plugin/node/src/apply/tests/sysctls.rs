@@ -21,7 +21,8 @@ fn sysctl(key: &str, optional: bool) -> Step {
     })
 }
 
-/// A folder with the sysctls `net/on` and `net/off`. A folder is in place of `net/refused`.
+/// Creates a folder with the sysctls `net/on` and `net/off`. `net/refused` is a folder, so it
+/// cannot be written.
 fn sysctls() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir_all(folder.path().join("net/refused")).expect("a folder");

@@ -42,12 +42,12 @@ const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
 /// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
-/// Before everybody's chains for filters, whose priority is 0, and behind those that give marks
-/// (`mangle`, -150).
+/// Priority before filter chains of all programs (0), and after chains that set marks (`mangle`,
+/// -150).
 const PRIORITY: i32 = -10;
-/// Runs before those as well.
+/// Priority before filter chains that run earlier than the chains that set marks (`raw`, -300).
 const PRIORITY_EARLY: i32 = -399;
-/// Runs after all chains that decide.
+/// Priority after all chains that accept or drop packets.
 const PRIORITY_END: i32 = i32::MAX;
 
 fn key(addr: IpAddr) -> ElementKey {
@@ -57,7 +57,8 @@ fn key(addr: IpAddr) -> ElementKey {
     }
 }
 
-/// Accepts the addresses' packets. Returns `EEXIST` if one of the addresses has an owner already.
+/// Adds the elements that accept packets of the addresses in `what`. Returns `EEXIST` if one of the
+/// addresses has an owner already.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let transaction = |has_base: bool| {
         batch(|b| {
@@ -73,19 +74,19 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     first_that_fits(socket, &[&|| transaction(false), &|| transaction(true)])
 }
 
-/// Lists the elements of the addresses that still belong to this owner.
+/// Lists the elements for the addresses in `what` that still belong to its owner.
 pub(crate) fn owned(socket: &mut Socket, what: &Firewall) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, what.addrs.iter().copied().map(key), |owner| {
         owner == what.owner
     })
 }
 
-/// Deletes the elements of an owner.
+/// Deletes the elements of an owner for all of its addresses.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, &SETS, owner)
 }
 
-/// Returns the owner of the address; `None` if it has no element.
+/// Returns the owner of an address; `None` if the address has no element.
 pub fn owner(socket: &mut Socket, addr: IpAddr) -> Result<Option<String>, KernelError> {
     owner_of(socket, &key(addr))
 }
@@ -95,12 +96,12 @@ pub fn is_of(socket: &mut Socket, addr: IpAddr, of: &str) -> Result<bool, Kernel
     Ok(owner(socket, addr)?.is_some_and(|owner| owner == of))
 }
 
-/// Lists the owners of the addresses.
+/// Lists the owners of all accepted addresses.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(socket, &SETS)
 }
 
-/// Deletes the element of an address, for any owner.
+/// Deletes the element of an address, regardless of its owner.
 pub fn del_addr(socket: &mut Socket, addr: IpAddr) -> Result<(), KernelError> {
     del_all(socket, &[key(addr)])
 }

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Chains and jumps are the same as in the reference plugin, which adds two rules for each address.
-//! Other chains of the hook may drop undecided packets by policy or by their last rule. There,
-//! braid's rule precedes the drop, so that the owner's decisions come first.
+//! Other chains of the hook may drop undecided packets by policy or by their last rule. In these
+//! chains, braid's rule is just before the drop, so that the earlier rules of the chain still
+//! apply.
 
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
@@ -39,7 +40,8 @@ const GETCHAIN: u16 = 4;
 const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
-/// Lists missing rules and jumps for the addresses' packets, each as a sentence.
+/// Lists the rules and jumps that are missing to accept packets of the addresses, each as a
+/// sentence.
 pub fn shut(
     socket: &mut Socket,
     addrs: &[IpAddr],
@@ -159,12 +161,13 @@ fn jumps_to(rules: &[Rule], chain: &str) -> bool {
         .any(|rule| rule.jumps_to.as_deref() == Some(chain))
 }
 
-/// Compares by function, since iptables-restore writes comments in another form.
+/// True if the rule accepts packets with braid's mark. Its comment is not compared, since
+/// iptables-restore writes comments in another form.
 fn is_gate(rule: &Rule) -> bool {
     rule.is(Verdict::Accept) && rule.only_compares(&BIT.to_ne_bytes())
 }
 
-/// True if packets of one of the addresses pass the chains of this family.
+/// True if packets of at least one of the addresses pass the chains of this family.
 fn has_addrs(family: Family, addrs: &[IpAddr]) -> bool {
     match family {
         Family::Inet => true,
@@ -186,7 +189,7 @@ struct Chain {
     is_dropping: bool,
 }
 
-/// Lists the chains of the IP families.
+/// Lists the chains of the families `inet`, `ip` and `ip6`.
 fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
     let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([0; GENMSG_LEN]))?;
     Ok(messages.iter().filter_map(parse).collect())
@@ -231,14 +234,15 @@ fn has(family: Family, chains: &[Chain]) -> bool {
     chains.iter().any(|chain| chain.is_forward(family))
 }
 
-/// True if the family's `filter FORWARD` is the chain of iptables, or can become it.
+/// True if the family's chain `filter FORWARD` is that of iptables, or does not exist.
 fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     let forward = chains.iter().find(|chain| chain.is_forward(family));
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
 }
 
-/// Finds chains of the hook that drop the addresses' packets, except the chains of iptables.
-/// Returns the handle of the dropping rule, if it is not the policy.
+/// Finds the chains at the forward hook that drop packets of the addresses, except the chains of
+/// iptables. Returns each chain with the handle of the rule that drops; `None` if the chain's
+/// policy drops.
 fn droppers<'c>(
     socket: &mut Socket,
     addrs: &[IpAddr],

@@ -1,5 +1,6 @@
-//! Isolation of the containers on a bridge (`ingressPolicy`): one element for each bridge. A set
-//! that no rule uses has one element for each container that requires it.
+//! Isolation of the containers on a bridge (`ingressPolicy`): one element for each bridge. Two
+//! further sets, which no rule uses, have one element for each container that requires the
+//! isolation.
 //!
 //! ```text
 //! table inet braid {
@@ -39,11 +40,11 @@ const SAME: &str = "isolated-same";
 const WITHIN: &str = "isolated-within";
 const BY: &str = "isolated-by";
 const WITHIN_BY: &str = "isolated-within-by";
-/// Runs before filter chains at priority 0.
+/// Priority before filter chains, which have priority 0.
 const PRIORITY: i32 = -10;
 
-/// Isolates the bridge's containers for this container, replacing earlier owners of its addresses.
-/// The caller holds a lock against concurrent changes.
+/// Isolates the containers on the bridge, since this container requires it. Replaces earlier owners
+/// of its addresses. The caller holds a lock against concurrent changes.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -58,8 +59,8 @@ pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Ends the isolation if no other container requires it. Missing elements are a success. The caller
-/// holds a lock against concurrent changes.
+/// Deletes this container's requirement of isolation, and ends the isolation if no other container
+/// requires it. Missing elements are a success. The caller holds a lock against concurrent changes.
 pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -71,7 +72,7 @@ pub fn del(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     end_unwanted(socket, &isolation.bridge)
 }
 
-/// Ends the isolation that an owner requires.
+/// Deletes an owner's requirements of isolation, and ends isolation that no other owner requires.
 pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     for set in [BY, WITHIN_BY] {
         for element in elements(socket, Family::Inet, set)? {
@@ -92,7 +93,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Lists missing elements, each as a sentence.
+/// Lists the missing elements, each as a sentence.
 pub fn missing(socket: &mut Socket, what: &Firewall) -> Result<Vec<String>, KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(Vec::new());
@@ -118,7 +119,7 @@ pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(socket, &[BY, WITHIN_BY])
 }
 
-/// Keys that record the container's requirement.
+/// Returns the keys of the elements that record the container's requirement.
 fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
     let bridge = name(&isolation.bridge);
     let mapped = |addr: &IpAddr| match addr {
@@ -142,8 +143,8 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
     books
 }
 
-/// Keys that the rules look up: for `all` of the bridge's packets, and for packets that stay
-/// `within` it.
+/// Returns the keys that the rules look up for a bridge: with `all`, those that isolate it from
+/// other isolated bridges, and with `within`, the one that isolates its containers from each other.
 fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<ElementKey> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();

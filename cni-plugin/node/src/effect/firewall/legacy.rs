@@ -1,5 +1,5 @@
-//! Tables of legacy iptables that drop forwarded packets: one rule in each accepts packets that
-//! braid marks.
+//! Tables of legacy iptables that drop forwarded packets. One rule in each table accepts packets
+//! with braid's mark.
 
 use crate::effect::programs;
 use crate::sys::iptables;
@@ -16,8 +16,8 @@ pub(super) fn shut(tables: &[LegacyTable]) -> Result<Vec<String>, Cause> {
     Ok(shut)
 }
 
-/// Inserts the rule before the one that drops. Concurrent calls could insert it twice, so the
-/// caller holds a lock.
+/// Inserts the accept rule before the rule that drops, in each table that drops. Concurrent calls
+/// could insert it twice, so the caller holds a lock.
 pub(super) fn open(tables: &[LegacyTable]) -> Result<(), Cause> {
     for (table, place) in each_shut(tables)? {
         insert(table, place)?;
@@ -25,7 +25,8 @@ pub(super) fn open(tables: &[LegacyTable]) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Finds the tables that drop, with the number for the new rule.
+/// Finds the tables that drop marked packets. Returns each table with the number that the new rule
+/// gets.
 fn each_shut(tables: &[LegacyTable]) -> Result<Vec<(&LegacyTable, usize)>, Cause> {
     let mut shut = Vec::new();
     for table in tables {

@@ -112,7 +112,7 @@ pub(super) fn add(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     }
 }
 
-/// Lists the chains that would drop the addresses' packets, each as a sentence.
+/// Lists the chains that would drop packets of the addresses, each as a sentence.
 fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     match &what.gate {
         Gate::Chains { admin } => {
@@ -124,7 +124,7 @@ fn shut(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     }
 }
 
-/// Ends forwarding for the container.
+/// Deletes the objects that let the host forward packets of the container.
 pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     if let Gate::Firewalld { zone } = &what.gate {
@@ -143,7 +143,7 @@ pub(super) fn del(kernel: &mut Kernel, what: &Firewall) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Ends an owner's forwarding.
+/// Deletes the objects that let the host forward packets of an owner.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let socket = kernel.nft()?;
     addrs::del_owner(socket, owner)?;
@@ -151,8 +151,8 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     Ok(isolation::del_owner(socket, owner)?)
 }
 
-/// Deletes the rules and firewalld sources of a reference plugin for the addresses. Sources of
-/// addresses that a container of braid has now are kept.
+/// Deletes the rules and firewalld sources of a reference plugin for the addresses. Keeps sources
+/// of addresses that now belong to a container of braid.
 pub(super) fn del_reference(
     kernel: &mut Kernel,
     addrs: &[IpAddr],
@@ -168,7 +168,7 @@ pub(super) fn del_reference(
     Ok(())
 }
 
-/// Lists missing parts, each as a sentence.
+/// Lists the missing parts of the container's forwarding, each as a sentence.
 pub(crate) fn missing(kernel: &mut Kernel, what: &Firewall) -> Result<Vec<String>, Cause> {
     let mut missing = shut(kernel, what)?;
     let socket = kernel.nft()?;

@@ -1,8 +1,8 @@
 //! Host ports: ports of the host that are redirected to containers.
 //!
-//! nf_tables decides who owns a port: an element has one owner. Another attachment of the same
-//! container may request the same port. When the first one is deleted, the port is handed over to
-//! it in the same transaction.
+//! nf_tables decides who owns a port, since an element has only one owner. Two attachments of a
+//! container may request the same port. When the attachment that owns the port is deleted, the
+//! other attachment gets the port in the same transaction.
 
 pub mod ebpf;
 mod fact;
@@ -90,7 +90,8 @@ fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     Ok(conntrack::forget_udp(kernel.nft()?, udp)?)
 }
 
-/// Deletes the ports in eBPF, and notes the nf_tables elements that still belong to this owner.
+/// Hands ports over to other attachments of the container, and deletes the remaining ports in eBPF.
+/// Adds the nf_tables elements that still belong to this owner to `elements`, for deletion.
 pub(super) fn give_up(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -140,7 +141,8 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
     Ok(owners)
 }
 
-/// Hands the ports of a leaving owner over to other attachments of the container that request them.
+/// Hands the ports of the owner `leaving` over to other attachments of the container that request
+/// them.
 fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), Cause> {
     for Sibling {
         ports: all,
@@ -168,12 +170,12 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
     Ok(())
 }
 
-/// Redirects the requested ports to this attachment unless another container or another attachment
-/// of this container owns them. With `leaving`, only free ports and ports of that owner are
-/// redirected. Returns the redirected ports.
+/// Redirects the requested ports to this attachment, except ports that another container or another
+/// attachment of this container owns. With `leaving`, redirects only free ports and ports of that
+/// owner. Returns the redirected ports.
 ///
-/// A concurrent ADD checks only for existing elements. So a call that deletes elements holds off
-/// all other calls that do.
+/// A concurrent ADD only notices elements that exist. So a call that deletes elements holds a lock
+/// against all other calls that delete elements.
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;
@@ -188,7 +190,7 @@ fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result
         let socket = kernel.nft()?;
         let gone = nft::there(socket, &own)?;
         match nft::add_in_place_of(socket, &gone, &own) {
-            // Another call was faster. The next round finds its owner.
+            // Another call was faster. The next round finds the new owner.
             Err(err) if [Errno::EEXIST, Errno::ENOENT].contains(&err.errno) => {}
             added => {
                 added?;
@@ -212,7 +214,7 @@ fn with(all: &HostPorts, ports: Vec<HostPort>) -> HostPorts {
     }
 }
 
-/// Lists the owners of conflicting ports whose containers are terminated.
+/// Lists the owners of requested ports that belong to terminated containers.
 fn dead(kernel: &mut Kernel, all: &HostPorts) -> Result<BTreeSet<String>, Cause> {
     let mut dead = BTreeSet::new();
     for HostPort { at, .. } in &all.ports {

@@ -3,7 +3,7 @@
 //!
 //! An entry is an empty file in `/run/braid/leaving/`. Its name is the network namespace's cookie,
 //! the link's index and the link's name. So an entry of a killed call never matches a later link,
-//! even one with the same name.
+//! even a link with the same name.
 
 use crate::sys::netlink::Socket;
 use crate::sys::netns;
@@ -15,7 +15,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/run/braid/leaving";
-/// The requests of a send and their errors have to fit into the socket's buffers.
+/// Maximal number of links in one send. Its requests and the errors in reply have to fit into the
+/// socket's buffers.
 const MOST: usize = 64;
 
 /// Queue entry of one link.
@@ -42,7 +43,7 @@ impl Note {
         }
     }
 
-    /// Writes the entry for other calls to read.
+    /// Writes the entry, so that other calls can read it.
     fn leave(&self) -> io::Result<()> {
         match private::write(&self.file, &[]) {
             Err(err) if err.kind() == ErrorKind::NotFound => {
@@ -75,7 +76,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// True if another call deleted all of the links.
+    /// True if the entries of all links of this call are gone: another call deleted these links.
     pub(super) fn are_gone(&self) -> bool {
         // An unreadable entry counts as present. Deleting its link again would be harmless.
         self.own
@@ -84,8 +85,8 @@ impl Notes {
             .all(|note| matches!(note.file.try_exists(), Ok(false)))
     }
 
-    /// Reads the entries of other calls in this namespace, up to the limit. Entries without a link
-    /// are deleted.
+    /// Reads the entries of other calls in this namespace, up to [`MOST`] with those of this call.
+    /// Deletes entries whose link no longer exists.
     pub(super) fn of_others(&self, socket: &Socket) -> Vec<Note> {
         let Ok(entries) = fs::read_dir(ROOT) else {
             return Vec::new();
@@ -108,13 +109,14 @@ impl Notes {
         others
     }
 
-    /// True if this call wrote the entry.
+    /// True if this call wrote `note`.
     fn has(&self, note: &Note) -> bool {
         let mut own = self.own.iter().flatten();
         own.any(|own| own.file == note.file)
     }
 
-    /// Parses the entry with this name, if it is in this namespace.
+    /// Parses the file name of an entry. Returns `None` if the entry is for another namespace, or
+    /// if its link no longer exists. In the latter case, deletes the entry.
     fn read(&self, socket: &Socket, name: &str) -> Option<Note> {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else {
             return None;

@@ -24,7 +24,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// Options for creating a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CreateOptions {
-    /// Another call may have created the link meanwhile.
+    /// True if attachments share the link, so another call may have created it meanwhile.
     pub(crate) shared: bool,
     /// Length of the transmit queue in packets; the kernel's default if unset.
     pub(crate) tx_queue_len: Option<u32>,
@@ -77,8 +77,8 @@ pub(crate) fn link(
 }
 
 /// Creates a child under a temporary name and renames it in its namespace. The kernel may have
-/// refused the name because a link in the parent's namespace has it (Linux 6.12 does, 6.18 does
-/// not). An existing link of that name in the container is left alone.
+/// refused the final name because a link in the parent's namespace has it (Linux 6.12 does, 6.18
+/// does not). If another link in the container has the final name, that link is left alone.
 fn renamed(
     kernel: &mut Kernel,
     link: &Link,
@@ -117,7 +117,9 @@ fn renamed(
     Ok(())
 }
 
-/// File descriptor of namespace `ns`, unless the request is made there anyway.
+/// Returns the file descriptor of the container's namespace for a request that is sent in the
+/// namespace `from` and creates a link in `ns`. Returns `None` if these are the same namespace, or
+/// if `ns` is the host's.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
     if ns != Ns::Pod || ns == from {
         return None;
@@ -169,7 +171,7 @@ fn kind<'a>(kernel: &Kernel, link: &'a Link, parent: Option<u32>) -> Result<NewK
     })
 }
 
-/// Builds the other end of a pair, with the same MTU.
+/// Builds the other end of a pair, with the same MTU as `link`.
 fn other_end<'a>(kernel: &Kernel, link: &Link, peer: &'a LinkRef, mac: Option<Mac>) -> NewLink<'a> {
     let netns = netns_of(kernel, peer.ns, link.at.ns);
     NewLink {
@@ -229,7 +231,8 @@ fn vxlan(made: &Vxlan, dev: Option<u32>) -> Vec<InfoVxlan> {
     data
 }
 
-/// Accepts a shared link that another call created meanwhile, if it is of the right kind.
+/// Accepts a shared link that another call created meanwhile, if it has the right kind. Otherwise
+/// returns the error `refused`.
 fn adopt(kernel: &mut Kernel, link: &Link, refused: KernelError) -> Result<(), Cause> {
     let fact = match kernel.link(&link.at)? {
         Some(fact) if fact.kind == link.kind.name() => fact,

@@ -4,7 +4,8 @@ use crate::Cause;
 use crate::kernel::Kernel;
 use braid_core::plan::thing::{Link, LinkRef};
 
-/// Looks up the index of the link's master, which is in the same namespace.
+/// Looks up the index of the link's master, which is in the same namespace; `None` if the link has
+/// no master.
 pub(super) fn master_index(kernel: &mut Kernel, link: &Link) -> Result<Option<u32>, Cause> {
     let Some(name) = &link.master else {
         return Ok(None);

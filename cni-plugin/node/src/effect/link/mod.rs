@@ -34,7 +34,8 @@ pub(crate) fn read(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Resu
     Ok(())
 }
 
-/// Reads the link with this name or alternative name, and stores it under its main name.
+/// Reads the link with this name or alternative name, and stores it in `facts` under its primary
+/// name.
 pub(crate) fn read_named(
     kernel: &mut Kernel,
     ns: Ns,

@@ -1,4 +1,6 @@
-//! Creation of a tap. Until it is complete, it is deleted when this process ends, even by a signal.
+//! Creation of a tap. If this process ends before the tap is complete, even by a signal, the kernel
+//! deletes the tap. But a tap with a `selinuxContext` is created by the program `ip`, and is
+//! persistent from the start.
 
 use super::master::master_index;
 use crate::effect::programs;
@@ -45,7 +47,7 @@ pub(super) fn make(kernel: &mut Kernel, link: &Link, made: &Made) -> Result<(), 
     Ok(tap.keep().doing("make it persistent")?)
 }
 
-/// Sets the attributes that the driver cannot set.
+/// Sets the attributes of a new tap that the tap driver cannot set.
 fn completed(kernel: &mut Kernel, link: &Link) -> Result<(), Cause> {
     let master = master_index(kernel, link)?;
     let set = NewLink {

@@ -25,7 +25,7 @@ use nix::errno::Errno;
 /// link show group 11641296`).
 const GROUP: u32 = 0x00b1_a1d0;
 
-/// Deletes links in one namespace. Returns a result for each.
+/// Deletes links in one namespace. Returns a result for each link.
 pub(crate) fn links(kernel: &mut Kernel, ns: Ns, links: &[&Link]) -> Vec<Result<(), Cause>> {
     for link in links {
         for at in link.ends() {
@@ -46,8 +46,8 @@ fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()])
 }
 
-/// Deletes the container's links in one request. Links that are left are deleted by name, pairs by
-/// their ends on the host.
+/// Deletes the container's links in one request. Remaining links are deleted by name, pairs by the
+/// names of their ends on the host.
 fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     let mut gone = in_pod(kernel, links).unwrap_or_default();
     gone.resize(links.len(), false);
@@ -76,12 +76,14 @@ fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     results
 }
 
-/// Deletes two or more links of the container by a group. Returns which of them are deleted.
+/// Deletes two or more links of the container with a link group. Returns true for each deleted
+/// link.
 ///
 /// A container may put its own links into the group, since the number is public. That lets it
-/// delete only links that it can delete anyway: the kernel requires `CAP_NET_ADMIN` there for both,
-/// and a group never spans namespaces. If the group has a link that cannot be deleted, such as
-/// `lo`, the kernel refuses the whole request, and the links are deleted by name.
+/// delete only links that it can delete anyway: in the container's namespace, the kernel requires
+/// `CAP_NET_ADMIN` for both, and a group never spans namespaces. If the group has a link that
+/// cannot be deleted, such as `lo`, the kernel refuses the whole request, and the links are deleted
+/// by name.
 fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     let none = vec![false; links.len()];
     if links.len() < 2 || !kernel.has_pod() {
@@ -124,8 +126,9 @@ fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     Ok(gone)
 }
 
-/// Returns the index of a pair's end in the container, as seen from its end on the host. `None` if
-/// the host's end is gone, is not part of a pair, or has its other end elsewhere.
+/// Returns the index of a pair's end in the container, as read from the pair's end on the host.
+/// Returns `None` if the host's end is gone, is not part of a pair, or has its other end in a third
+/// namespace.
 fn end_in_pod(kernel: &mut Kernel, host: &LinkRef) -> Result<Option<u32>, Cause> {
     let Some(fact) = kernel.link(host)?.filter(LinkFact::is_end) else {
         return Ok(None);
@@ -182,8 +185,8 @@ fn by_group(kernel: &mut Kernel, links: &[LinkRef]) -> Result<Vec<Result<(), Cau
     Ok(results)
 }
 
-/// Deletes the links of all entries in one request, and the entries. Returns true if this call's
-/// links are deleted.
+/// Deletes the links of all queue entries in one request, then the entries. Returns true if this
+/// call's links are deleted.
 fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
     let others = notes.of_others(socket);
     let mut queued: Vec<&Note> = notes.own.iter().flatten().collect();
@@ -210,7 +213,7 @@ fn take(socket: &mut Socket, notes: &Notes) -> Result<bool, KernelError> {
     Ok(notes.are_gone())
 }
 
-/// True if the kernel did the request, or the link was deleted before.
+/// True if the request succeeded, or the link was deleted before.
 fn is_gone(outcome: &Outcome) -> bool {
     match &outcome.error {
         None => true,

@@ -1,5 +1,6 @@
-//! Alternative names of a moved link. They move with it. So a name conflicts if another link in the
-//! target namespace has it, or if it is to become the link's own name.
+//! Alternative names of a moved link. They move with the link. So a move fails if another link in
+//! the target namespace has one of these names, or if one of them is to become the link's primary
+//! name.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -12,7 +13,7 @@ use braid_core::plan::thing::Moved;
 use braid_core::plan::thing::moved::Was;
 use nix::errno::Errno;
 
-/// Finds the link with this name or alternative name.
+/// Finds the link with this name or alternative name; `None` if there is none.
 pub(super) fn holder(
     kernel: &mut Kernel,
     ns: Ns,
@@ -22,7 +23,7 @@ pub(super) fn holder(
     LinkName::parse(name).map_or(Ok(None), |name| kernel.named_link(ns, &name))
 }
 
-/// Deletes an alternative name of a link. Success if the link does not have it.
+/// Deletes an alternative name of a link. Succeeds if the link does not have the name.
 pub(super) fn take(socket: &mut Socket, index: u32, name: &str) -> Result<(), Cause> {
     match socket.call(rtnl::DELLINKPROP, 0, |out| alt_name(index, name, out)) {
         Err(err) if err.errno == Errno::ENOENT => Ok(()),
@@ -33,7 +34,7 @@ pub(super) fn take(socket: &mut Socket, index: u32, name: &str) -> Result<(), Ca
     }
 }
 
-/// Fails if a link of the host has this name.
+/// Fails if a link of the host has this name as its primary or an alternative name.
 pub(super) fn refuse_taken(kernel: &mut Kernel, name: &str) -> Result<(), Cause> {
     holder(kernel, Ns::Host, name)?.map_or(Ok(()), |(own, _)| Err(taken("host", name, &own)))
 }
@@ -50,8 +51,8 @@ fn taken(place: &str, name: &str, own: &IfName) -> Cause {
     ))
 }
 
-/// Explains why the kernel refused to move a link to the container: another link there may have one
-/// of its alternative names.
+/// Explains why the kernel refused to move a link to the container, if a link there has one of the
+/// moved link's alternative names. Otherwise returns `err`.
 #[cold]
 pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
@@ -72,10 +73,10 @@ pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
     err
 }
 
-/// Lists the alternative names that a link of the container has to lose before it moves to the host
-/// as `name`. These are `name` itself, and names from the container that other links of the host
-/// have. Without this, a container could keep the link. Fails if another link has a name that the
-/// link has on the host.
+/// Lists the alternative names that a link of the container must lose before it moves to the host
+/// as `name`. These are `name` itself, and names given in the container that other links of the
+/// host have. Otherwise a container could use such a name to keep the link. Fails if another link
+/// of the host has a name that this link had on the host.
 pub(super) fn in_the_way<'f>(
     kernel: &mut Kernel,
     fact: &'f LinkFact,

@@ -110,8 +110,8 @@ fn by_name(kernel: &mut Kernel, name: &LinkName) -> Result<Result<IfName, String
     })
 }
 
-/// Finds a link by hardware address. If several have it, such as a VLAN and its parent, the oldest
-/// one counts.
+/// Finds a link by hardware address. If several links have this address, such as a VLAN and its
+/// parent, returns the oldest link.
 fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error> {
     let mut links = link::list(kernel.host()).doing("list links of the host")?;
     links.sort_by_key(|(_, fact)| fact.index);
@@ -126,8 +126,8 @@ fn by_mac(kernel: &mut Kernel, mac: Mac) -> Result<Result<IfName, String>, Error
     )))
 }
 
-/// Folder with the names of the device's links. A virtio device has its own folder below the PCI
-/// device.
+/// Returns the sysfs folder with the names of the device's links. For a virtio device, this folder
+/// is one level deeper, below the PCI device.
 fn net_folder(folder: &Path) -> PathBuf {
     let own = folder.join("net");
     if own.exists() {

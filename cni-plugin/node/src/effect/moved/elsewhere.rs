@@ -7,9 +7,10 @@ use crate::sys::rtnl::{self, link, nsid};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::thing::moved::Was;
 
-/// Fails if the container has moved the device on to another network namespace. It returns from
-/// there, and a later DEL restores its name. A device that is not found is only logged: it may have
-/// been unplugged or deleted, and DEL must not fail forever.
+/// Fails if the container has moved the device to a third network namespace. When that namespace
+/// ends, the kernel returns the device to the host, and a later DEL restores its name. A device
+/// that is not found is only logged: it may have been unplugged or deleted, and DEL must not fail
+/// forever.
 #[cold]
 pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(), Cause> {
     // The kernel has deleted a virtual link with its namespace, and returned hardware to the host.

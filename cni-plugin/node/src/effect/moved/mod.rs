@@ -2,7 +2,7 @@
 //!
 //! Each move is one request, so a killed call has moved the link or has not. The kernel applies the
 //! parts of a request one after the other, so a refused request may be applied in part. The move
-//! back finds the link wherever it is.
+//! back finds the link in the container or on the host.
 
 mod alt_names;
 pub(crate) mod device;
@@ -64,14 +64,14 @@ impl Effect for Moved {
         true
     }
 
-    /// False: `del` finds out beforehand if the link is gone.
+    /// Returns false: `del` itself finds out if the link is gone.
     fn is_gone(&self, _errno: Errno) -> bool {
         false
     }
 }
 
-/// Finds the link in the container, and the name for it on the host. `None` if there is no link to
-/// move back.
+/// Finds a moved link in the container. Returns it with the name that it gets on the host, or
+/// `None` if there is no link to move back.
 fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>, Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return match kernel.link(&of.to)? {
@@ -91,11 +91,11 @@ fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>,
     Ok(own(&links, of, from, was).map(|fact| (fact.clone(), from.clone())))
 }
 
-/// Finds the moved link in the list of the container's links. A container may change names and
-/// aliases, and let two links exchange them, so the index decides. It was read after the move. If
-/// that link is gone or another one, the hardware decides. A call that was killed before it
-/// recorded the move has no index. Then the name counts as well. Last come alias and hardware
-/// address, in case the kernel moved the link and refused the name.
+/// Finds the moved link in the list of the container's links. A container may rename links, even
+/// swap the names of two links, so the index decides; it was read after the move. If the link with
+/// that index is gone or is another link, the hardware decides. If a call was killed before it
+/// recorded the move, there is no index. Then the name decides, and after it the alias with the
+/// hardware address, in case the kernel moved the link and refused the name.
 fn own<'l>(
     links: &'l [(String, LinkFact)],
     of: &Moved,
@@ -123,9 +123,10 @@ fn own<'l>(
     Some(fact)
 }
 
-/// Finds the name for a link without a record. It is in the alias, where the reference plugin
-/// writes it, or in the configuration. Hardware without either keeps its name, since only the host
-/// can have created it.
+/// Finds the host name of a link without a record. The name is in the link's alias, where the
+/// reference plugin writes it, or in the configuration. Hardware without either keeps its name,
+/// since only the host can have created it. Returns `None` if the host has a link with the name
+/// from the configuration.
 fn untold(
     kernel: &mut Kernel,
     of: &Moved,
@@ -161,8 +162,8 @@ fn untold(
     Ok((!is_there).then(|| (fact, name.clone())))
 }
 
-/// Alias and flag `up` of the link on the host. Without a record, the defaults of the reference
-/// plugin.
+/// Returns the alias and the `up` flag of the link on the host. Without a record, returns the
+/// defaults of the reference plugin.
 fn state(of: &Moved) -> (&str, bool) {
     of.was
         .as_ref()
@@ -215,8 +216,8 @@ fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     alt_names::give_missing(kernel, &fact, was)
 }
 
-/// Moves a link of the container back. If the host has another link with one of its names, nothing
-/// is changed: the link stays in the container, and up.
+/// Moves a link of the container back to the host. If another link of the host has one of this
+/// link's names, changes nothing: the link stays in the container and stays up.
 fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) -> Result<(), Cause> {
     let in_the_way = alt_names::in_the_way(kernel, fact, name, of.was.as_ref())?;
     let home = netns::of_socket(kernel.host())?;
@@ -244,7 +245,8 @@ fn give_back(kernel: &mut Kernel, fact: &LinkFact, name: &IfName, of: &Moved) ->
     }
 }
 
-/// Finds the link on the host. The kernel may still be ending the namespace of a hardware link.
+/// Finds a link that the kernel returned to the host. Waits for a hardware link, up to
+/// [`END_TIMEOUT`], since the kernel may still be ending the container's namespace.
 fn returned(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<Option<LinkFact>, Cause> {
     let find = |socket: &mut Socket| -> Result<Option<LinkFact>, Cause> {
         for (_, fact) in link::list(socket)? {

@@ -1,4 +1,4 @@
-//! Configuration of the program `shape`, and the state that it reports.
+//! Configuration of the eBPF program `shape`, and the state that it reports.
 
 use super::program::Program;
 use crate::effect::shaping::slot;
@@ -17,11 +17,12 @@ use braid_ebpf_types::shape::{
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Time since the departure of a flow's last packet after which the next packet may overtake it.
-/// Only `fq` sorts a flow by time.
+/// Time in nanoseconds since the departure of a flow's last packet, before another packet of this
+/// flow may bypass the waiting packets of other flows. Without this gap, queues other than `fq`
+/// could reorder the flow, as only `fq` sorts a flow by time.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
-/// The program, with a slot of one attachment.
+/// The loaded program, with the slot of one attachment.
 pub(super) struct Loaded {
     program: Program,
     slot: u32,
@@ -34,7 +35,7 @@ impl AsRawFd for Loaded {
 }
 
 impl Loaded {
-    /// Loads and configures the program; `None` if no queue uses one.
+    /// Loads and configures the program; `None` if no queue of the attachment uses a program.
     pub(super) fn of(shaping: &Shaping) -> Result<Option<Self>, Errno> {
         if !shaping
             .shapers
@@ -45,14 +46,14 @@ impl Loaded {
         }
         let (program, slot) = match &shaping.subnets {
             None => slot::take(&shaping.owner)?,
-            // The subnets are the program's own, so it is not shared.
+            // A program with subnets is not shared, since they belong to one attachment.
             Some(subnets) => (Program::load(&subnets.nets)?, 0),
         };
         program.tell(slot, &told(shaping))?;
         Ok(Some(Self { program, slot }))
     }
 
-    /// Class id of the filter at this place.
+    /// Returns the class id of the filter at `place`, which also contains the slot.
     pub(super) fn class(&self, place: u32) -> u32 {
         self.slot << PLACE_BITS | place
     }
@@ -67,7 +68,7 @@ pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, 
         return Ok(None);
     };
     let places = match program.places(class >> PLACE_BITS) {
-        // Another program with the same name: it has no such slot.
+        // This is another program with the same name, since it has no such slot.
         Err(Errno::ENOENT) => return Ok(None),
         places => places?,
     };
@@ -139,7 +140,7 @@ fn conf(shaper: &Shaper, shaping: &Shaping) -> Conf {
     }
 }
 
-/// Time per byte in the program's units, rounded up so that the rate is never exceeded.
+/// Returns the time per byte in the program's units, rounded up so that the rate is never exceeded.
 fn byte_time(bps: u64) -> u64 {
     const BYTE_NS: u128 = 8 * 1_000_000_000;
     u64::try_from((BYTE_NS << BYTE_TIME_SHIFT).div_ceil(u128::from(bps.max(1)))).unwrap_or(u64::MAX)

@@ -24,9 +24,9 @@ use std::os::fd::AsRawFd;
 /// packets for it.
 const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
-/// Parent of the two other classes.
+/// Number of the class that is the parent of the two other classes.
 const CLASS_ALL: u32 = 1;
-/// Class of packets without a class.
+/// Number of the class for packets that no filter assigns to a class.
 const BULK: u32 = 0x12;
 /// Rate in bytes per second, more than any link transmits.
 const UNBOUNDED: u64 = 1 << 40;
@@ -45,8 +45,8 @@ impl Effect for Shaping {
     }
 }
 
-/// Loads the program and attaches it with its queues. `redirect` is in the same namespace and
-/// created with them.
+/// Loads the program, and creates its filters and queues. `redirect` is in the same namespace and
+/// is created in the same send.
 ///
 /// The first filter of a clsact waits for an RCU grace period that began after the clsact was
 /// created (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all clsacts are created
@@ -134,7 +134,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Deletes the queues and filters of [`add`]. Missing ones are a success.
+/// Deletes the queues and filters that [`add`] created. Missing ones are a success.
 fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     for shaper in &shaping.shapers {
         let Some(index) = found(kernel.index(&shaper.at))? else {
@@ -149,9 +149,9 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Gives up an attachment if the container's namespace cannot be entered any more. If all of its
-/// shaping is in there, shaping goes on as long as another process holds the namespace. So its slot
-/// must not be assigned again.
+/// Abandons the shaping of an attachment whose container's namespace can no longer be entered. If
+/// all of its shaping is in that namespace, it continues as long as another process keeps the
+/// namespace alive. So the slot of the attachment must not be assigned again.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     let forget = || slot::forget().doing("stop sharing the shaping program");
     if shaping.is_all_in(Ns::Pod) {
@@ -260,7 +260,8 @@ pub(crate) fn read_peer(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) ->
     Ok(())
 }
 
-/// Finds the host's link that a link of the container has as its peer, if they are a pair.
+/// Returns the host's end of a pair, given the end in the container. Returns `None` if the
+/// container's link is not part of a pair.
 fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Option<LinkRef>, Error> {
     link::read(kernel, at, facts)?;
     let Some(LinkFact {
@@ -281,9 +282,9 @@ fn peer_of(kernel: &mut Kernel, at: &LinkRef, facts: &mut Facts) -> Result<Optio
         .map(LinkRef::host))
 }
 
-/// Reads the root qdisc of a link and the clsact or ingress qdisc. Built-in ones are `None`. Each
-/// is requested by its link, since there may be thousands. Without `ECHO`, some kernels send the
-/// reply to listeners only and not to the requester.
+/// Reads the root qdisc of a link, and its clsact or ingress qdisc. A missing or built-in qdisc is
+/// `None`. Requests only the qdiscs of this link, since a node may have thousands. Without `ECHO`,
+/// some kernels send the reply to listeners only and not to the requester.
 fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause> {
     for place in [tc::get_root, tc::get_beside] {
         socket.push(tc::GETQDISC, ECHO, |out| place(index, out));
@@ -301,9 +302,10 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     Ok(shown)
 }
 
-/// Builds the classes: all of the rate, with half of it guaranteed to sparse flows. Bulk flows get
-/// the rest. Their class has a minimal rate and no limit, or else the kernel's timer would fire for
-/// it and for its parent, a moment apart.
+/// Builds three classes: a parent with the whole rate, a class for sparse flows, which is
+/// guaranteed half of the rate, and a class for bulk flows, which gets the rest. The class for bulk
+/// flows has a minimal rate and no limit. Otherwise the kernel's timer would fire for that class
+/// and for its parent, a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
     let all = Class {
@@ -334,8 +336,8 @@ fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
 /// Requests for one namespace, sent together.
 pub(super) struct Batch<'a> {
     socket: &'a mut Socket,
-    /// Positions of the requests that create a clsact, with their links. An existing clsact serves
-    /// as well.
+    /// Positions of the requests that create a clsact, with their links. These requests also
+    /// succeed if a clsact exists.
     clsacts: Vec<(usize, u32)>,
 }
 
@@ -424,7 +426,7 @@ impl<'a> Batch<'a> {
             }
             Queue::TbfPfifoFast => {
                 let (rate, bucket) = (shaper.rate.bps / 8, shaper.bucket_of_large());
-                // The limit applies to the default queue, which is replaced next.
+                // The limit 0 applies to the default inner queue, which the next request replaces.
                 socket.push(tc::NEWQDISC, CREATE | REPLACE, |out| {
                     tc::tbf(index, rate, bucket, 0, out);
                 });
@@ -448,7 +450,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends the requests and returns the first error that matters.
+    /// Sends the requests. Returns the first error, except `EEXIST` for a clsact.
     pub(super) fn send(self) -> Result<(), KernelError> {
         let outcomes = self.socket.flush()?;
         for (position, outcome) in outcomes.into_iter().enumerate() {

@@ -28,7 +28,8 @@ struct SubnetKey {
     address: [u8; 16],
 }
 
-/// A loaded program. Filters that run it keep it and its map alive when this is dropped.
+/// A loaded program. When this value is dropped, filters that run the program keep it and its map
+/// alive.
 #[derive(Debug)]
 pub(crate) struct Program {
     fd: OwnedFd,
@@ -46,7 +47,8 @@ impl AsRawFd for Program {
 }
 
 impl Program {
-    /// Loads the program. With subnets, [`Conf::subnets`] of its attachment says how they apply.
+    /// Loads the program. If there are subnets, [`Conf::subnets`] of the attachment says how they
+    /// apply.
     pub(crate) fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
         // The subnets belong to one attachment, so the program has one slot.
         let slots = if subnets.is_empty() {
@@ -73,14 +75,14 @@ impl Program {
         })
     }
 
-    /// Opens the program with the id from a filter. `None` if it is not braid's, or has another
-    /// layout.
+    /// Opens the program with this id, which a filter contains. Returns `None` if the program is
+    /// not braid's, or has another layout.
     pub(crate) fn by_id(id: u32) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.name == name_of(NAME))
     }
 
-    /// Opens the program that braid loaded at this time. `None` if the id is another program's by
-    /// now.
+    /// Opens the program with this id if it was loaded at `load_time`. Returns `None` if the id now
+    /// belongs to another program.
     pub(crate) fn loaded_then(id: u32, load_time: u64) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.load_time == load_time)
     }

@@ -1,8 +1,8 @@
-//! Free slot of a loaded program for one more attachment: `/run/braid/program`.
+//! Slots of the loaded program, one for each attachment. They are assigned in `/run/braid/program`.
 //!
 //! Loading takes longer than the rest of shaping together, so several attachments share a program.
-//! The program lives as long as one of them. A slot belongs to an attachment as long as a record
-//! has the attachment, so slots need not be released.
+//! The program lives as long as one of these attachments. A slot belongs to an attachment as long
+//! as a record contains the attachment, so slots need not be released.
 
 use crate::effect::shaping::program::{Program, VERSION};
 use crate::store::record;
@@ -15,26 +15,29 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// On tmpfs, since the program does not survive a reboot either.
+/// File with the assigned slots. It is on tmpfs, since the program does not survive a reboot
+/// either.
 const PATH: &str = "/run/braid/program";
 /// Length of an entry in bytes. Owners and paths below `/run/braid/attachments` are shorter.
 const ENTRY: usize = 1024;
 
-/// Header of the file: the program loaded last. An entry for each slot follows: the present or
-/// former owner, up to a zero byte. Earlier versions wrote the path of the owner's record.
+/// Header of the file: the program loaded last. After the header, the file has an entry for each
+/// slot: the present or former owner, up to a zero byte. Earlier versions wrote the path of the
+/// owner's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
     /// Hash of the program, since another version of braid may have loaded it.
     version: u64,
     id: u32,
-    /// Time of loading, since the id may be another program's after a reboot.
+    /// Time of loading, in nanoseconds since boot. After a reboot, the id may belong to another
+    /// program.
     load_time: u64,
     /// Slot after the one assigned last.
     next: u32,
 }
 
-/// Returns a program for all packets, and a slot for the owner. The slot is the owner's as long as
-/// a record has the attachment.
+/// Returns a program that shapes all packets, and a slot for the owner. The slot belongs to the
+/// owner as long as a record contains the owner's attachment.
 pub(crate) fn take(owner: &str) -> Result<(Program, u32), Errno> {
     take_of(Path::new(PATH), owner, record::is_owned)
 }
@@ -69,7 +72,8 @@ fn take_of(
     Ok((program, 0))
 }
 
-/// Stops sharing the program: an attachment without a record may still be shaped by its slot.
+/// Stops sharing the loaded program, since one of its slots may still shape an attachment without a
+/// record.
 pub(crate) fn forget() -> io::Result<()> {
     forget_of(Path::new(PATH))
 }
@@ -81,8 +85,8 @@ fn forget_of(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Finds the first free slot from `next` on. These were assigned longest ago, so their attachments
-/// are the most likely to be deleted.
+/// Finds the first free slot, starting at `next`. The slots from there on were assigned longest
+/// ago, so their attachments are the most likely to be deleted.
 fn free(next: u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
     let is_free = |slot: &u32| is_free(*slot);
     let later = (next..SLOTS).find(is_free);

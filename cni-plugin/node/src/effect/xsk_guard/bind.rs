@@ -25,9 +25,9 @@ use std::path::PathBuf;
 
 /// Hash of the program's instructions. It identifies this version of the program.
 const VERSION: u64 = fnv(XSK_BIND);
-/// Name in the output of `bpftool prog`.
+/// Name of the program in the output of `bpftool prog`.
 const PROGRAM: &str = "braid_xsk_bind";
-/// Prefix of the names of the links' pins.
+/// Prefix of the names of the pins, which hold the program's BPF links.
 const PREFIX: &str = "xsk_bind_";
 /// Kernel function to which the program is attached.
 const FUNCTION: &str = "bpf_lsm_socket_bind";
@@ -36,12 +36,12 @@ const LSM: u32 = 29;
 /// `BPF_LSM_MAC`.
 const LSM_MAC: u32 = 27;
 
-/// True if a call created something here, or started to.
+/// True if a call created the map or the program, or started to: the folder for their pins exists.
 pub(super) fn is_begun() -> Result<bool, Errno> {
     Ok(folder()?.exists())
 }
 
-/// Opens the map of bindings; `None` if there never was one.
+/// Opens the map of guarded attachments; `None` if it does not exist.
 pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     if let Some(map) = Map::pinned(&map_pin()?)? {
         return Ok(Some(Holds(map)));
@@ -57,7 +57,7 @@ pub(super) fn holds() -> Result<Option<Holds>, Errno> {
     Ok(None)
 }
 
-/// Opens the map of bindings, and creates it if missing.
+/// Opens the map of guarded attachments, and creates it if missing.
 pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     let path = map_pin()?;
     if let Some(map) = Map::pinned(&path)? {
@@ -72,7 +72,7 @@ pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     Ok(Holds(map))
 }
 
-/// Opens the map of bindings of a link's program.
+/// Opens the map of guarded attachments that the program of a BPF link uses.
 fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
     Holds::of_program(&program_by_id(link::program(link)?)?, PROGRAM)
 }
@@ -82,7 +82,7 @@ pub(super) fn is_started() -> Result<bool, Errno> {
     Ok(!named(PREFIX)?.is_empty())
 }
 
-/// Attaches this version's program in place of all others.
+/// Attaches this version's program, and detaches all other versions.
 pub(super) fn ensure_started(holds: &Holds) -> Result<(), Errno> {
     let path = folder()?.join(format!("{PREFIX}{VERSION:016x}"));
     if pinned(&path)?.is_some() {

@@ -8,10 +8,10 @@ use braid_ebpf_types::xsk::{HELD, Held, NUMBERS, Place};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Name in the output of `bpftool map`.
+/// Name of the map in the output of `bpftool map`.
 pub(super) const NAME: &str = "braid_xsk";
 
-/// Map of the attachments whose sockets are refused.
+/// Map of the attachments whose `AF_XDP` sockets are refused.
 #[derive(Debug)]
 pub(super) struct Holds(pub(super) Map<Place, Held>);
 
@@ -21,8 +21,8 @@ impl Holds {
         Ok(Self(Map::create(NAME, HASH, HELD, NO_PREALLOC)?))
     }
 
-    /// Opens the map of a program; `None` if the program has another name, or its map another
-    /// layout.
+    /// Opens the map of a program. Returns `None` if the program has another name, or if its map
+    /// has another layout.
     pub(super) fn of_program(program: &OwnedFd, name: &str) -> Result<Option<Self>, Errno> {
         let info = program_info(program)?;
         if info.name != name_of(name) {
@@ -43,8 +43,8 @@ impl Holds {
     }
 
     /// Refuses `AF_XDP` sockets of an attachment on all links of a network namespace, given by its
-    /// cookie. Returns `ENOSPC` if the namespace has [`NUMBERS`] entries already, `E2BIG` if the
-    /// node has [`HELD`].
+    /// cookie. Returns `ENOSPC` if the namespace already has [`NUMBERS`] entries, and `E2BIG` if
+    /// the node already has [`HELD`] entries.
     pub(super) fn hold(&self, netns: u64, owner: &str) -> Result<(), Errno> {
         let (text, owner_len) = owner_of(owner);
         let held = Held {
@@ -53,7 +53,7 @@ impl Holds {
             owner_len: owner_len.into(),
             owner: text,
         };
-        // Left by an ADD that was not rolled back, perhaps for another link.
+        // This entry is from an ADD that was not rolled back, perhaps for another link.
         if let Some((place, _)) = self.find(netns, owner)? {
             return self.0.set(&place, &held);
         }
@@ -66,7 +66,7 @@ impl Holds {
         Err(Errno::ENOSPC)
     }
 
-    /// Restricts the entry of an attachment to one link; `ENOENT` if it has no entry.
+    /// Restricts the entry of an attachment to one link. Returns `ENOENT` if there is no entry.
     pub(super) fn narrow(&self, netns: u64, owner: &str, link: u32) -> Result<(), Errno> {
         let (place, held) = self.find(netns, owner)?.ok_or(Errno::ENOENT)?;
         self.0.set(&place, &Held { link, ..held })
@@ -125,7 +125,7 @@ impl AsRawFd for Holds {
     }
 }
 
-/// Keys of a network namespace.
+/// Returns the possible keys for the entries of a network namespace.
 fn places(netns: u64) -> impl Iterator<Item = Place> {
     (0..NUMBERS).map(move |number| Place {
         netns,

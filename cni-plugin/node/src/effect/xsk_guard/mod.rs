@@ -1,6 +1,6 @@
 //! Guard that refuses `AF_XDP` sockets of rate-limited containers: one program for the whole node,
-//! with a map element for each attachment. The first attachment attaches it, the last one to be
-//! deleted detaches it.
+//! with a map element for each attachment. The first guarded attachment attaches the program, and
+//! the last guarded attachment to be deleted detaches it.
 
 pub(crate) mod bind;
 mod holds;
@@ -36,13 +36,13 @@ impl Effect for XskLink {
         narrow(kernel, &self.guard, &self.at, self.was_there)
     }
 
-    /// The entry is deleted with the guard.
+    /// Does nothing: the entry is deleted with the attachment's guard.
     fn del(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         Ok(())
     }
 }
 
-/// Refuses `AF_XDP` sockets of the container.
+/// Refuses `AF_XDP` sockets of the container on all of its links.
 fn add(guard: &XskGuard) -> Result<(), Cause> {
     let _held = Lock::Ebpf.hold()?;
     let holds = bind::ensure_holds()?;
@@ -96,12 +96,12 @@ pub(super) fn del_of_owner(owner: &str) -> Result<(), Cause> {
     release_begun(|holds| holds.release_all(owner))
 }
 
-/// Deletes program and map if they hold no attachment.
+/// Deletes the program and its map if the map has no attachment.
 pub fn sweep() -> Result<(), Cause> {
     release_begun(|_| Ok(()))
 }
 
-/// Deletes entries with `some`, if there can be any.
+/// Calls `some` to delete entries, if there may be any.
 fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     if !bind::is_begun()? {
         return Ok(());
@@ -110,7 +110,7 @@ fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause
     release(some)
 }
 
-/// Deletes entries with `some`. With the last entry, it also deletes the program and the leftovers
+/// Calls `some` to delete entries. If no entry is left, also deletes the program and the leftovers
 /// of a killed call.
 fn release(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     let is_idle = match bind::holds()? {

@@ -9,7 +9,7 @@ use std::io;
 /// namespace, and more.
 const PROTOCOLS: &str = "/proc/thread-self/net/protocols";
 
-/// Counts the sockets of this thread's namespace, bound or not.
+/// Counts the `AF_XDP` sockets in this thread's namespace, bound or not.
 pub(super) fn count() -> io::Result<u64> {
     count_in(&fs::read_to_string(PROTOCOLS)?)
 }

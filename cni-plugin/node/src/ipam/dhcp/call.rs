@@ -15,7 +15,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Connects to the socket; the error names it.
+    /// Connects to the daemon's socket. The error contains the socket's path.
     pub fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .map_err(|err| format!("connect {}: {err}", socket.display()))?;
@@ -80,7 +80,8 @@ impl Daemon {
     }
 }
 
-/// Returns the time left until `until`, at least 1 ms, as a socket timeout of zero means none.
+/// Returns the time left until `until`, at least 1 ms, as a socket timeout of zero means no
+/// timeout.
 fn left(until: Instant) -> Duration {
     until
         .saturating_duration_since(Instant::now())

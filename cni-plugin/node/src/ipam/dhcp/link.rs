@@ -21,11 +21,11 @@ const INFO_LEN: usize = 16;
 #[derive(Debug)]
 pub struct ContainerLink {
     netns: NetNs,
-    /// Cookie of the namespace, unique since boot; `None` before Linux 5.14.
+    /// Cookie of the network namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// Inode of the namespace.
+    /// Inode of the network namespace.
     pub inode: u64,
-    /// The link.
+    /// State of the link when it was looked up.
     pub link: LinkNow,
 }
 
@@ -36,9 +36,9 @@ pub struct LinkNow {
     pub ifname: IfName,
     /// Interface index.
     pub index: u32,
-    /// Current hardware address; all zeros if the link has none of six bytes.
+    /// Current hardware address; all zeros if the link has no address of six bytes.
     pub mac: Mac,
-    /// True if it is up.
+    /// True if the link is up.
     pub is_up: bool,
     /// Properties that a container cannot change.
     pub fixed: Fixed,
@@ -103,7 +103,8 @@ impl ContainerLink {
         self.netns.run(open).map_err(|_gone| Errno::ENODEV)?
     }
 
-    /// Sends packets without waiting for responses.
+    /// Sends all packets, even after an error, without waiting for responses. Returns the first
+    /// error.
     pub fn send_all(&self, outputs: &[Output]) -> Result<(), NetNsError> {
         let mut failed = None;
         for output in outputs {
@@ -131,7 +132,8 @@ impl ContainerLink {
     }
 }
 
-/// Requests a link in the thread's namespace, and returns it with the namespace's cookie.
+/// Looks up a link in this thread's namespace, and returns it with the namespace's cookie. Returns
+/// `None` if the link does not exist.
 fn look(request: impl FnOnce(&mut Vec<u8>)) -> Result<Option<(Option<u64>, LinkNow)>, Errno> {
     let mut socket = Socket::route().map_err(|err| err.errno)?;
     let answer = match socket.get(rtnl::GETLINK, request) {

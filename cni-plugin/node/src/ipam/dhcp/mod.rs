@@ -1,5 +1,5 @@
-//! The `dhcp` IPAM. The daemon at the socket acquires leases through the container's link and
-//! renews them. It may be braid's own (`crate::dhcpd`) or the reference's.
+//! The `dhcp` IPAM. A daemon, reached through a socket, acquires leases through the container's
+//! link and renews them. It is either braid's daemon (`crate::dhcpd`) or the reference plugin's.
 //!
 //! ```text
 //!  ADD, CHECK ─► call ─► daemon        DEL, GC ─► call ─► daemon
@@ -53,7 +53,7 @@ impl Ipam for DhcpConfig {
         let said = daemon.call(ALLOCATE, &self.args(owner, host), LEASE_PATIENCE);
         let lease =
             said.map_err(|err| Error::internal(format!("error calling {ALLOCATE}: {err}")))?;
-        // The reference's daemon supports only IPv4 and ignores the requested families.
+        // The reference plugin's daemon supports only IPv4 and ignores the requested families.
         let has = |is_v4: bool| {
             lease
                 .ips
@@ -74,8 +74,8 @@ impl Ipam for DhcpConfig {
         Ok(Lease::default())
     }
 
-    /// Checks that the daemon's lease has the addresses from ADD. The daemon acquires a lease that
-    /// it no longer knows again.
+    /// Checks that the daemon's lease has the addresses from ADD. If the daemon no longer knows the
+    /// lease, it acquires the lease again.
     fn check(
         &self,
         owner: &Owner,
@@ -99,7 +99,7 @@ impl Ipam for DhcpConfig {
     }
 
     /// Releases the lease. A daemon that is not running or does not respond must not block the
-    /// container's removal, so those cases succeed.
+    /// container's removal, so those cases are a success.
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let store = Store::of(&self.socket);
         let until = Instant::now() + RELEASE_PATIENCE;
@@ -127,8 +127,8 @@ impl Ipam for DhcpConfig {
             match store.try_lock().map_err(failed)? {
                 store::Locked::Nothing => return Ok(Vec::new()),
                 store::Locked::Held(_lock) => return self.release_alone(owner, &store, host.log),
-                // A stopping daemon releases the lock immediately. A starting one listens shortly
-                // after it has locked.
+                // A daemon that stops releases the lock immediately. A daemon that starts listens
+                // shortly after it has taken the lock.
                 store::Locked::Others(file) => match lock::wait_for(&file, STARTING_S) {
                     Ok(()) => return self.release_alone(owner, &store, host.log),
                     Err(err) if err.kind() != io::ErrorKind::TimedOut => return Err(failed(err)),
@@ -174,7 +174,7 @@ trait Calls {
 }
 
 impl Calls for DhcpConfig {
-    /// Returns the arguments of a call for `owner`.
+    /// Returns the arguments of a call to the daemon for `owner`.
     fn args(&self, owner: &Owner, host: Host<'_>) -> Args {
         let (mut netns, mut args) = (String::new(), String::new());
         if let Some(attachment) = host.attachment {
@@ -185,7 +185,8 @@ impl Calls for DhcpConfig {
             }
         }
         let mut conf = braid_core::cni::Json::clone(&self.json);
-        // The network's name is the list's if there is a list. The daemon does not need prevResult.
+        // In a configuration list, the network's name is the list's name. The daemon does not need
+        // prevResult.
         conf.set("name", owner.network.as_str());
         conf.remove("prevResult");
         Args {

@@ -1,5 +1,5 @@
-//! Lease files beside the daemon's socket. They have all that is needed to continue or release a
-//! lease after the daemon has stopped. They are valid only for this boot, as the links are.
+//! Lease files beside the daemon's socket. A file has all data needed to continue or release a
+//! lease after the daemon has stopped. Like the links, the files are valid only during this boot.
 
 use super::link::{ContainerLink, Fixed};
 use crate::sys::boot;
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of leases.
+/// Folder with the lease files of a daemon.
 #[derive(Debug, Clone)]
 pub struct Store {
     dir: PathBuf,
@@ -32,9 +32,10 @@ pub struct Stored {
     pub owner: Owner,
     /// Path of the container's network namespace, as this process reaches it.
     pub netns: PathBuf,
-    /// Cookie of that namespace, unique since boot; `None` before Linux 5.14.
+    /// Cookie of the container's network namespace, unique since boot; `None` before Linux 5.14.
     pub cookie: Option<u64>,
-    /// Inode of the namespace, for kernels without the cookie; absent in files of earlier versions.
+    /// Inode of the container's network namespace, for kernels without the cookie; absent in files
+    /// of earlier versions.
     #[serde(default)]
     pub inode: Option<u64>,
     /// Interface index of the link.
@@ -49,11 +50,12 @@ pub struct Stored {
     pub args: String,
     /// The network configuration, JSON.
     pub conf: String,
-    /// Boot id that all times refer to.
+    /// Id of the boot that all times in this file refer to.
     pub boot_id: String,
-    /// The leases.
+    /// The leases, at most one for each address family.
     pub held: Held,
-    /// Routing of expired addresses, for their successors; absent in files of earlier versions.
+    /// Routes and rules of expired addresses, for the addresses that replace them; absent in files
+    /// of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Routing>,
 }
@@ -63,14 +65,14 @@ pub struct Stored {
 pub enum Locked {
     /// The folder is missing, so no daemon of braid ran here.
     Nothing,
-    /// The caller holds it until the file is closed.
+    /// The caller holds the lock until this file is closed.
     Held(File),
-    /// Another process holds it. The file is for waiting.
+    /// Another process holds the lock. The file can be used to wait for it.
     Others(File),
 }
 
 impl Store {
-    /// Returns the folder that belongs to a socket.
+    /// Returns the folder with the leases of the daemon at `socket`.
     pub fn of(socket: &Path) -> Self {
         Self {
             dir: socket.with_extension("leases"),
@@ -97,7 +99,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Locks the folder if it is not locked.
+    /// Locks the folder, without waiting for another process's lock.
     pub fn try_lock(&self) -> io::Result<Locked> {
         match File::options().append(true).open(self.dir.join("lock")) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Locked::Nothing),
@@ -110,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Returns the lease of an owner.
+    /// Returns the lease of an owner; `None` if it has no readable file.
     pub fn get(&self, owner: &Owner) -> Option<Stored> {
         let stored = read(&self.path(owner))?;
         (stored.owner == *owner).then_some(stored)
@@ -146,7 +148,7 @@ impl Store {
         fs::rename(&new, &path)
     }
 
-    /// Deletes the lease of an owner; missing is success.
+    /// Deletes the lease of an owner. A missing lease is a success.
     pub fn remove(&self, owner: &Owner) -> io::Result<()> {
         match fs::remove_file(self.path(owner)) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
@@ -165,7 +167,7 @@ fn read(path: &Path) -> Option<Stored> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Returns the boot id that times refer to.
+/// Returns the id of this boot, to which the times in lease files refer.
 pub fn boot_id() -> String {
     boot::id().unwrap_or_default()
 }
@@ -188,12 +190,13 @@ impl Stored {
         ))
     }
 
-    /// Parses the network configuration.
+    /// Parses the stored network configuration; `None` if it is no longer valid.
     pub fn config(&self) -> Option<DhcpConfig> {
         DhcpConfig::parse(&NetConf::parse(self.conf.as_bytes()).ok()?, &self.args).ok()
     }
 
-    /// Returns the link in its namespace; `None` if either is gone or was replaced.
+    /// Looks up the link of the lease. Returns `None` if the link or its namespace is gone or was
+    /// replaced.
     pub fn place(&self) -> Option<Result<ContainerLink, NetNsError>> {
         match ContainerLink::at(&self.netns, self.index) {
             Ok(Some(place)) if self.is_of(&place) => Some(Ok(place)),

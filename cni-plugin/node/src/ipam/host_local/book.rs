@@ -1,10 +1,11 @@
-//! Leases of one network, under its lock: the files, which are the truth, and the index, which
-//! follows them.
+//! Leases of one network, under the lock of its data directory. The lease files are authoritative,
+//! and the index is a cache of them.
 //!
-//! Each change is made to the files first. That breaks the index's seal, so a crash after it costs
-//! a scan and no address. [`Book::close`] seals again. If the index cannot be written (a full
-//! `/run`), lookups scan the files. A broken seal means that another program changed the files,
-//! perhaps deleting leases of running containers. Those leases are restored.
+//! Each change is made to the files first, which breaks the index's seal. So after a crash the next
+//! call scans the files, and no address is lost. [`Book::close`] seals the index again. If the
+//! index cannot be written (a full `/run`), lookups scan the files. A broken seal means that
+//! another program changed the files, perhaps deleting leases of running containers. Those leases
+//! are restored.
 
 use super::index::Index;
 use super::store::{Holder, LeaseFile, Store, lease_key};
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// An open, locked data directory.
+/// The open, locked data directory of one network, with its leases.
 #[derive(Debug)]
 pub struct Book {
     store: Store,
@@ -30,7 +31,7 @@ pub struct Book {
     avoided: Vec<IpAddr>,
 }
 
-/// Source of lookups.
+/// Source of lookups: the index, or the result of a scan of the files.
 #[derive(Debug)]
 enum View {
     Index(Index),
@@ -52,7 +53,8 @@ impl Book {
         Self::of(store, host)
     }
 
-    /// Opens the data directory for reading only: restores no lease and builds no index.
+    /// Opens the data directory for reading only: restores no lease and builds no index. Returns
+    /// `None` if the directory does not exist.
     pub fn open_to_read(path: &Path, state_dir: &Path) -> Result<Option<Self>, Error> {
         let Some(store) = Store::open(path).map_err(|e| failed("open", path.display(), &e))? else {
             return Ok(None);
@@ -86,9 +88,10 @@ impl Book {
         }
     }
 
-    /// Rewrites the missing leases that the host's records list. An owner that another call is
-    /// processing may be about to go, and a lease file may fail to be written. Those addresses are
-    /// avoided, and the index stays unsealed.
+    /// Writes the missing lease files that the host's attachment records list. Writes no file for
+    /// an owner that another call is processing, since that call may be about to release the
+    /// address. If an address has no file afterwards, this call avoids the address, and the index
+    /// stays unsealed.
     fn restore(&mut self, liveness: &dyn Liveness) {
         let is_missing = |ip| matches!(self.store.read(ip), Ok(None));
         for Recorded { ip, owner, is_idle } in liveness.recorded(self.store.path(), &is_missing) {
@@ -98,7 +101,7 @@ impl Book {
         }
     }
 
-    /// Seals the index if this call changed a lease.
+    /// Seals the index if this call changed a lease, and unlocks the data directory.
     pub fn close(self) {
         if self.changed {
             self.seal();
@@ -133,7 +136,8 @@ impl Book {
         Ok(leases)
     }
 
-    /// Returns the addresses of the leases with the content `key`, each verified against its file.
+    /// Returns the addresses whose lease files have the content `key`. Each file is read to verify
+    /// this.
     pub fn owned_by(&mut self, key: &str) -> Result<Vec<IpAddr>, Error> {
         let leases = match &self.view {
             View::Scan(leases) => leases.clone(),
@@ -155,12 +159,12 @@ impl Book {
         Ok(ips)
     }
 
-    /// Records the addresses of the leases with the content `key`.
+    /// Records in the index that the lease files of the addresses `ips` have the content `key`.
     pub fn set_owned_by(&mut self, key: &str, ips: &[IpAddr]) -> Result<(), Error> {
         self.update(|index| index.set_owned_by(key, ips), |_| {})
     }
 
-    /// Leases `ip` to `key`; false if it is already leased.
+    /// Leases `ip` by a lease file with the content `key`. Returns false if `ip` is already leased.
     pub fn take(&mut self, ip: IpAddr, key: &str) -> Result<bool, Error> {
         if self.avoided.contains(&ip) {
             return Ok(false);
@@ -184,7 +188,8 @@ impl Book {
         Ok(taken)
     }
 
-    /// Leases the next free address of range set `number` after the last assigned one.
+    /// Leases the next free address of range set `number` after the last assigned address, by a
+    /// lease file with the content `key`. Returns `None` if no address is free.
     pub fn take_next(
         &mut self,
         number: usize,
@@ -224,7 +229,7 @@ impl Book {
         Ok(false)
     }
 
-    /// Frees `ip`; missing is success.
+    /// Frees `ip`. A missing lease is a success.
     pub fn free(&mut self, ip: IpAddr) -> Result<(), Error> {
         self.store
             .remove(ip)
@@ -236,7 +241,8 @@ impl Book {
         )
     }
 
-    /// Frees the stale leases among the addresses that `is_asked` selects, and returns them.
+    /// Frees the stale leases of addresses for which `is_asked` returns true. Returns these leases,
+    /// each with the reason.
     pub fn reclaim(
         &mut self,
         is_asked: impl Fn(IpAddr) -> bool,
@@ -251,12 +257,13 @@ impl Book {
                 freed.push((lease, why));
             }
         }
-        // Also if nothing was freed: the index may have marked a free address as leased.
+        // The index is rebuilt even if nothing was freed: it may have marked a free address as
+        // leased.
         self.rescan()?;
         Ok(freed)
     }
 
-    /// Frees `ip` if its lease is stale; true if it is free now.
+    /// Frees `ip` if its lease is stale. Returns true if `ip` is free afterwards.
     pub fn reclaim_one(&mut self, ip: IpAddr, liveness: &dyn Liveness) -> Result<bool, Error> {
         let read = self.store.read(ip);
         let Some(lease) = read.map_err(|e| self.failed("read lease", ip, &e))? else {
@@ -305,8 +312,8 @@ impl Book {
                 if self.take(ip, key)? {
                     return Ok(Some(ip));
                 }
-                // The lease file decides, so the index was wrong and is damaged. After a rescan,
-                // the cause is a program that writes there without the lock.
+                // The lease file decides, so the index is wrong. If it was just rebuilt, another
+                // program writes to the directory without the lock.
                 first = if rescanned { free + 1 } else { first };
                 if first > last {
                     break;
@@ -339,8 +346,8 @@ impl Book {
         Ok((span.first..=span.last).find(|bits| !taken.contains(bits)))
     }
 
-    /// Applies a change of the files to the view. If the index cannot be written, this call goes on
-    /// with a scan.
+    /// After a change of the files, makes the same change in the index or in the scanned leases. If
+    /// the index cannot be written, this call continues with a scan.
     fn update(
         &mut self,
         in_index: impl FnOnce(&mut Index) -> io::Result<()>,
@@ -361,7 +368,8 @@ impl Book {
         matches!(self.store.read(ip), Ok(Some(LeaseFile { holder: Holder::Key(k), .. })) if k == key)
     }
 
-    /// Seals the index. On failure, or with avoided addresses, the next call rebuilds it.
+    /// Seals the index. If that fails, or if addresses are avoided, the next call rebuilds the
+    /// index.
     fn seal(&self) {
         if let View::Index(index) = &self.view
             && self.avoided.is_empty()
@@ -398,7 +406,7 @@ fn failed(what: &str, which: impl Display, e: &io::Error) -> Error {
     Error::because(format!("{what} {which}: {e}"), passes(e.kind()))
 }
 
-/// Returns `error` with the errors of its cleanup.
+/// Returns `error` combined with the errors of the cleanup after it.
 pub fn also(error: Error, cleanup: impl IntoIterator<Item = Error>) -> Error {
     error.and_cleanup(&cleanup.into_iter().collect::<Vec<_>>())
 }

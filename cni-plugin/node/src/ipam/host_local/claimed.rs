@@ -1,5 +1,5 @@
-//! Leases of claims. They outlive the containers that use them, and are freed when the claim is
-//! deleted.
+//! Leases of IPAM claims (Kubernetes objects). They outlive the containers that use them, and are
+//! freed when the claim is deleted.
 
 use super::store::Holder;
 use super::{Book, HostLocalConfig, freed_unless};
@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Reserves the claim's addresses, and the next address of each range set without one.
+/// Reserves the claim's addresses, and the next address of each range set in which the claim has no
+/// address.
 pub(super) fn reserve(
     config: &HostLocalConfig,
     claim: &Claim,
@@ -24,12 +25,13 @@ pub(super) fn reserve(
     super::reserve(&config, &owner(&config.network, &claim.owner), true, host)
 }
 
-/// Returns the owner of a claim's leases. It has no interface.
+/// Returns the owner of a claim's leases. `claim` is the text `ipamclaim-<uid>`, which takes the
+/// place of the container id. There is no interface.
 pub fn owner(network: &str, claim: &str) -> Owner {
     Owner::new(network, claim, "")
 }
 
-/// Returns the owners in the data directory at `path` that are claims.
+/// Returns the owners of leases in the data directory at `path` that are claims.
 pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
     let mut owners = BTreeSet::new();
     for lease in super::read_leases(path)? {
@@ -42,7 +44,8 @@ pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
     Ok(owners)
 }
 
-/// Releases the addresses of `owners` without a claim in `uids`, and returns them.
+/// Releases the addresses of each of `owners` whose claim is not in `uids`. Returns these
+/// addresses.
 pub fn free(
     path: &Path,
     owners: &BTreeSet<String>,

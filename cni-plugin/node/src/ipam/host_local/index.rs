@@ -42,11 +42,11 @@ use std::time::{Duration, SystemTime};
 
 /// Time by which the index is older than its data directory when sealed: 2^30 s, about 34 years.
 const SHIFT: Duration = Duration::from_secs(1 << 30);
-/// Addresses in one file: 2^24.
+/// Number of bits of an address within one file. A file covers 2^24 addresses.
 const BLOCK_BITS: u32 = 24;
 /// Bytes per read; one page of tmpfs.
 const CHUNK_BYTES: usize = 4096;
-/// Addresses in one chunk: 2^15.
+/// Number of bits of an address within one chunk. A chunk covers 2^15 addresses.
 const CHUNK_BITS: u32 = 15;
 const _: () = assert!(CHUNK_BYTES * 8 == 1 << CHUNK_BITS);
 /// Longest address list in a symbolic link, below `PATH_MAX`; a longer one is written as `*`.
@@ -61,7 +61,7 @@ pub struct Index {
     chunk: Option<Chunk>,
 }
 
-/// The last part of a bitmap that was read. Its file stays open for the write that follows.
+/// The chunk of a bitmap that was read last. Its file stays open for a write that follows.
 #[derive(Debug)]
 struct Chunk {
     name: String,
@@ -91,19 +91,20 @@ impl Index {
         })
     }
 
-    /// True if every change was sealed. `data_changed` is the data directory's modification time.
+    /// True if the index is sealed, so it matches the lease files. `data_changed` is the data
+    /// directory's modification time.
     pub fn is_sealed(&self, data_changed: SystemTime) -> io::Result<bool> {
         Ok(data_changed.checked_sub(SHIFT) == Some(self.dir.metadata()?.modified()?))
     }
 
-    /// Makes the index valid for as long as the data directory's modification time is
+    /// Seals the index: it is valid for as long as the data directory's modification time is
     /// `data_changed`.
     pub fn seal(&self, data_changed: SystemTime) -> io::Result<()> {
         self.dir
             .set_modified(data_changed.checked_sub(SHIFT).unwrap_or(data_changed))
     }
 
-    /// Returns the first address of `span` that is not leased.
+    /// Returns the first address of `span` that is not leased; `None` if all are leased.
     pub fn next_free(&mut self, span: Span, is_ipv4: bool) -> io::Result<Option<u128>> {
         let mut at = span.first;
         while at <= span.last {
@@ -142,8 +143,8 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the addresses of the leases with the content `key`; `None` if the index has no full
-    /// list.
+    /// Returns the addresses whose lease files have the content `key`; `None` if the index has no
+    /// complete list of them, because the list was too long or is damaged.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {
             Ok(list) => Ok(addresses(&list)),
@@ -152,7 +153,7 @@ impl Index {
         }
     }
 
-    /// Records the addresses of the leases with the content `key`.
+    /// Records that the lease files of the addresses `ips` have the content `key`.
     pub fn set_owned_by(&self, key: &str, ips: &[IpAddr]) -> io::Result<()> {
         let name = owner_name(key);
         let list = ips
@@ -183,7 +184,7 @@ impl Index {
         Ok(noted?)
     }
 
-    /// Deletes all files of the index and records `leases`. Does not seal it.
+    /// Deletes all files of the index and records `leases`. Does not seal the index.
     pub fn rebuild(&mut self, leases: &[LeaseFile]) -> io::Result<()> {
         self.chunk = None;
         for entry in fs::read_dir(&self.path)? {
@@ -211,7 +212,7 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the chunk of the address `bits`; reads it unless it was the last one read.
+    /// Returns the chunk with the address `bits`. Reads the chunk unless it was the last one read.
     fn load(&mut self, bits: u128, is_ipv4: bool) -> io::Result<&mut Chunk> {
         let (name, number) = place(bits, is_ipv4);
         let chunk = match self.chunk.take() {
@@ -261,7 +262,8 @@ impl Chunk {
     }
 }
 
-/// Returns the name of the file for the address, and the number of its chunk there.
+/// Returns the name of the bitmap file for an address, and the number of the address's chunk in
+/// that file.
 fn place(bits: u128, is_ipv4: bool) -> (String, u64) {
     let block = bits >> BLOCK_BITS;
     let name = if is_ipv4 {
@@ -286,7 +288,7 @@ fn set_bit(bits: &mut [u8; CHUNK_BYTES], bit: usize, taken: bool) {
     }
 }
 
-/// Returns the index of the first zero bit at or after `from`.
+/// Returns the index of the first zero bit at or after `from`; `None` if all of these bits are set.
 fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
     let below = (1_u8 << (from % 8)) - 1;
     let byte = bits[from / 8] | below;
@@ -298,7 +300,7 @@ fn first_zero(bits: &[u8; CHUNK_BYTES], from: usize) -> Option<usize> {
     Some(index * 8 + bits[index].trailing_ones() as usize)
 }
 
-/// Parses an owner's list of addresses; `None` if it is not a full list.
+/// Parses an owner's list of addresses; `None` if the text is not a complete list.
 fn addresses(list: &OsStr) -> Option<Vec<IpAddr>> {
     let mut ips = Vec::new();
     for ip in list.to_str()?.split(',') {

@@ -152,9 +152,10 @@ impl Ipam for HostLocalConfig {
         freed_unless(errors, freed)
     }
 
-    /// Checks that the store can be written (else code 50), and returns the message of [`full`]. A
-    /// full range or a lock held by another call is not a failure: the runtime would mark the node
-    /// as not ready, and the pods that hold the addresses would be evicted.
+    /// Checks that leases can be written (otherwise returns an error with CNI code 50), and returns
+    /// the message of [`full`]. A full range or a lock held by another call is not a failure: the
+    /// runtime would mark the node as not ready, and the pods that hold the addresses would be
+    /// evicted.
     fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         let path = self.path();
         let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
@@ -189,7 +190,8 @@ fn reserve(
     })
 }
 
-/// Returns the error text of ADD if a range set has no free address and no stale lease.
+/// Returns the error text that an ADD would return if a range set has no free address and no stale
+/// lease. Returns `None` if every set has one.
 pub fn full(config: &HostLocalConfig, host: Host<'_>) -> Result<Option<String>, Error> {
     let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else {
         return Ok(None);
@@ -202,7 +204,8 @@ pub fn full(config: &HostLocalConfig, host: Host<'_>) -> Result<Option<String>, 
     Ok(None)
 }
 
-/// Returns the stale leases in the data directory at `path`, read without the lock.
+/// Returns the stale leases in the data directory at `path`, each with the reason. Reads them
+/// without the lock.
 pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let clock = liveness.clock();
     let mut dead = Vec::new();
@@ -214,7 +217,8 @@ pub fn surely_dead(path: &Path, liveness: &dyn Liveness) -> Result<Vec<(LeaseFil
     Ok(dead)
 }
 
-/// Frees the stale leases in the data directory at `path` and returns them.
+/// Frees the stale leases in the data directory at `path`. Returns these leases, each with the
+/// reason.
 pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, Error> {
     let Some(mut book) = Book::open(path, host)? else {
         return Ok(Vec::new());
@@ -222,7 +226,7 @@ pub fn reclaim(path: &Path, host: Host<'_>) -> Result<Vec<(LeaseFile, Death)>, E
     book.reclaim(|_| true, host.liveness)
 }
 
-/// Frees the leases in the data directory at `path` that match `is_theirs`.
+/// Frees the leases in the data directory at `path` for which `is_theirs` returns true.
 pub fn free(
     path: &Path,
     is_theirs: impl Fn(&LeaseFile) -> bool,
@@ -244,17 +248,18 @@ pub fn free(
     Error::joined(&errors)
 }
 
-/// State of a reservation.
+/// State of an ADD while it reserves addresses.
 struct Reservation<'a> {
     book: &'a mut Book,
     config: &'a HostLocalConfig,
     host: Host<'a>,
     owner: &'a Owner,
     key: String,
-    /// Addresses leased before this call, under `key` and under the bare container id.
+    /// Addresses that were leased before this call: `held` under `key`, `held_by_id` under only the
+    /// container id.
     held: Vec<IpAddr>,
     held_by_id: Vec<IpAddr>,
-    /// Addresses leased before, which a claim gets again.
+    /// Addresses that were leased to a claim before this call, and that it gets again.
     kept: Vec<IpAddr>,
     taken: Vec<IpAddr>,
 }
@@ -288,7 +293,7 @@ impl<'a> Reservation<'a> {
         self.kept = std::mem::take(&mut self.held);
     }
 
-    /// Reserves and records the addresses. After an error none of them is reserved.
+    /// Reserves and records the addresses. After an error, no address stays reserved.
     fn run(&mut self) -> Result<Vec<IpConfig>, Error> {
         let mut done = self.fill();
         if done.is_ok() {
@@ -300,7 +305,7 @@ impl<'a> Reservation<'a> {
         }
     }
 
-    /// Reserves one address from each set: the requested one, or the next one.
+    /// Reserves one address from each range set: the requested address, or the next free one.
     fn fill(&mut self) -> Result<(), Error> {
         let mut requested = self.config.requested.clone();
         for (number, set) in self.config.ranges.iter().enumerate() {
@@ -352,8 +357,8 @@ impl<'a> Reservation<'a> {
         taken.ok_or_else(|| Error::no_free_address(requests::exhausted(set)))
     }
 
-    /// Refuses if `owner` already has an address of `set`, unless that lease is stale, left by an
-    /// earlier container with this id.
+    /// Returns an error if `owner` already has an address of `set`. But a stale lease, which an
+    /// earlier container with this id left, is freed.
     fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
         for held in [&mut self.held, &mut self.held_by_id] {
             while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
@@ -371,7 +376,7 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
-    /// Records all addresses of `key`.
+    /// Records all addresses of `key` in the index.
     fn note(&mut self) -> Result<(), Error> {
         let mut ips = [&self.held[..], &self.kept].concat();
         for ip in &self.taken {
@@ -382,7 +387,8 @@ impl<'a> Reservation<'a> {
         self.book.set_owned_by(&self.key, &ips)
     }
 
-    /// Releases only the addresses that this call reserved.
+    /// Releases only the addresses that this call reserved. Returns `error` combined with the
+    /// errors of the release.
     fn undo(&mut self, error: Error) -> Error {
         let mut errors = Vec::new();
         for ip in std::mem::take(&mut self.taken) {
@@ -410,8 +416,8 @@ impl<'a> Reservation<'a> {
 }
 
 /// True if GC keeps a lease: its content is in `valid`, it is an administrator's note, or it
-/// belongs to a claim. A claim's lease is freed when the claim is deleted, which only the API
-/// knows.
+/// belongs to a claim. A claim's lease is freed when the claim is deleted, which only the
+/// Kubernetes API knows.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,
@@ -423,7 +429,7 @@ fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     }
 }
 
-/// Returns the freed addresses, or the first of `errors` with the others.
+/// Returns `freed` if there are no errors, otherwise the first error combined with the others.
 fn freed_unless(errors: Vec<Error>, freed: Vec<IpAddr>) -> Result<Vec<IpAddr>, Error> {
     let mut errors = errors.into_iter();
     match errors.next() {

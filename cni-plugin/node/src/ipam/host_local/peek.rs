@@ -43,8 +43,8 @@ pub fn peek(config: &HostLocalConfig, host: Host<'_>) -> Result<Lease, Error> {
     })
 }
 
-/// Returns the requested address or the next free one; if none is free, the next one with a stale
-/// lease. Fails as ADD does.
+/// Returns the requested address, or the next free address. If no address is free, returns the next
+/// address with a stale lease. Fails with the same errors as ADD.
 fn free_in(
     set: &RangeSet,
     asked: Option<IpAddr>,

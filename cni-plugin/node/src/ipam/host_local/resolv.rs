@@ -5,7 +5,8 @@ use braid_core::ipam::host_local::HostLocalConfig;
 use std::fs;
 use std::path::Path;
 
-/// Returns the settings from the file that the configuration names; none without that key.
+/// Returns the DNS settings in the file that the key `resolvConf` names; empty settings without
+/// that key.
 pub fn dns(config: &HostLocalConfig) -> Result<Dns, Error> {
     match &config.resolv_conf {
         Some(path) => read(path),

@@ -1,5 +1,5 @@
-//! Lease files in the reference plugin's format: one per address, a round-robin mark per range set,
-//! one lock.
+//! Files of a data directory in the reference plugin's format: a lease file for each address, a
+//! round-robin mark for each range set, and one lock.
 
 use super::index::hash;
 use crate::sys::{free_space, lock};
@@ -43,7 +43,7 @@ pub enum Holder {
 /// A lease on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseFile {
-    /// The file's name.
+    /// The leased address, which is the file's name.
     pub ip: IpAddr,
     /// The file's content.
     pub holder: Holder,
@@ -51,8 +51,8 @@ pub struct LeaseFile {
     pub written: SystemTime,
 }
 
-/// Returns the content of the lease file of `owner`, which is also its lookup key. A claim has no
-/// interface.
+/// Returns the content of the lease file of `owner`, which is also the key for lookups. A claim has
+/// no interface, so the content is only its id.
 pub fn lease_key(owner: &Owner) -> String {
     if owner.ifname.is_empty() {
         return owner.container_id.trim().to_owned();
@@ -68,17 +68,17 @@ pub struct Store {
     _lock: File,
 }
 
-/// The round-robin mark of one range set.
+/// The round-robin mark of one range set: a file with the address that was assigned last.
 #[derive(Debug)]
 pub struct LastReserved {
     file: Option<File>,
     len: usize,
-    /// The last assigned address; `None` if there is no mark or it is not an address.
+    /// The address assigned last; `None` if there is no mark or it contains no address.
     pub ip: Option<IpAddr>,
 }
 
 impl Store {
-    /// Opens and locks the directory; `None` if it does not exist.
+    /// Opens and locks the data directory at `path`; `None` if it does not exist.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         let dir = match File::open(path) {
             Ok(dir) => dir,
@@ -108,7 +108,7 @@ impl Store {
         }))
     }
 
-    /// Opens and locks the directory; creates it and its parents (0755) if missing.
+    /// Opens and locks the data directory at `path`. Creates it and its parents (0755) if missing.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         for _ in 0..2 {
             if let Some(store) = Self::open(path)? {
@@ -137,8 +137,8 @@ impl Store {
         Ok(now)
     }
 
-    /// Leases `ip` to `key`; false if it is already leased. The file appears with its full content
-    /// or not at all.
+    /// Leases `ip` by a lease file with the content `key`. Returns false if `ip` is already leased.
+    /// The file appears with its full content or not at all.
     pub fn create(&self, ip: IpAddr, key: &str) -> io::Result<bool> {
         let mode = Mode::from_bits_truncate(0o600);
         let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
@@ -188,14 +188,14 @@ impl Store {
         taken_if_there(linked)
     }
 
-    /// Returns the temporary file's path. It has the hash of the network's path, as a network's
-    /// name may be as long as a file name can be.
+    /// Returns the temporary file's path. Its name is a hash of the data directory's path, since
+    /// the network's name may already have the maximal length of a file name.
     fn temporary(&self) -> PathBuf {
         self.path
             .with_file_name(format!(".braid-{}", hash(self.path.as_os_str().as_bytes())))
     }
 
-    /// Frees `ip`; missing is success.
+    /// Frees `ip`. A missing lease is a success.
     pub fn remove(&self, ip: IpAddr) -> io::Result<()> {
         let removed = unlinkat(
             &self.dir,
@@ -210,8 +210,8 @@ impl Store {
         read_lease(&self.dir, ip)
     }
 
-    /// Returns every lease, sorted by address. The time grows with their number, so ADD and DEL do
-    /// not call it on their normal path.
+    /// Returns every lease, sorted by address. This takes longer the more leases there are, so ADD
+    /// and DEL do not call it on their normal path.
     pub fn scan(&self) -> io::Result<Vec<LeaseFile>> {
         scan(&self.dir, &self.path)
     }
@@ -240,8 +240,9 @@ impl Store {
         })
     }
 
-    /// Sets the mark of range set `index` to `ip`, in place. After a crash the mark has the new
-    /// address, a mix of both, or none. The search can continue from each of them.
+    /// Sets the mark of range set `index` to `ip`, in place. After a crash, the mark may contain
+    /// the new address, a mix of both addresses, or no address. The search can continue in each
+    /// case.
     pub fn set_last_reserved(
         &self,
         index: usize,
@@ -269,7 +270,8 @@ impl Store {
     }
 }
 
-/// `O_NONBLOCK`: opening a FIFO in the directory must not block while the lock is held.
+/// Flags for reading a file. `O_NONBLOCK`: opening a FIFO in the directory must not block while the
+/// lock is held.
 const READ: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NOFOLLOW)
@@ -286,7 +288,8 @@ fn marked(text: &[u8]) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// Returns every lease in the directory at `path`, sorted, without the lock; none if it is missing.
+/// Returns every lease in the directory at `path`, sorted, without the lock. Returns none if the
+/// directory is missing.
 pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     match File::open(path) {
         Ok(dir) => scan(&dir, path),

@@ -31,14 +31,15 @@ use std::net::IpAddr;
 /// `ARPHRD_ETHER` and `ARPHRD_NONE`: hardware types, which determine the start of a link's frames.
 const LINK_ETHERNET: u16 = 1;
 const LINK_IP: u16 = 0xfffe;
-/// All requests of a send, and all their errors, have to fit into the socket's buffers.
+/// Number of links in one send. All requests of the send, and the errors in reply, have to fit into
+/// the socket's buffers.
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
 /// Class that each link's filters pass to the programs, by link index.
 type Places = BTreeMap<u32, u32>;
 
-/// Redirects the ports to the container, including ports that `leaving` owns.
+/// Redirects the host ports to the container. Replaces entries of the owner `leaving`, if given.
 pub(crate) fn add(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -92,7 +93,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Redirects an existing port to this target, unless another container owns it.
+/// Redirects a port that has an entry already. Fails if another container owns the port.
 fn replace(
     kernel: &mut Kernel,
     maps: &Maps,
@@ -112,7 +113,7 @@ fn replace(
     Ok(maps.set(at, value)?)
 }
 
-/// Deletes the ports that still belong to this owner.
+/// Deletes the ports in `all` that still belong to its owner.
 pub(super) fn del(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         // The pins were deleted by another program, and the links still run the programs.
@@ -134,7 +135,7 @@ pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     change(kernel, |maps| maps.del_owner(owner))
 }
 
-/// Stops redirecting bridge neighbours to the ports of an owner.
+/// Stops the redirection of packets from bridge neighbours to an owner's ports.
 pub(crate) fn keep_apart(owner: &str) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
@@ -143,7 +144,7 @@ pub(crate) fn keep_apart(owner: &str) -> Result<(), Cause> {
     Ok(Maps::pinned()?.map_or(Ok(()), |maps| maps.keep_apart(owner))?)
 }
 
-/// Deletes ports with `work`. With the last port, it also deletes the programs and maps.
+/// Calls `work` to delete ports. If no port is left, also deletes the programs and maps.
 fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) -> Result<(), Cause> {
     if Maps::pinned()?.is_none() {
         return Ok(());
@@ -160,7 +161,7 @@ fn change(kernel: &mut Kernel, work: impl FnOnce(&Maps) -> Result<(), Errno>) ->
     }
 }
 
-/// Returns owner and target of a port; `None` if the port is free.
+/// Returns target and owner of a host port; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Cause> {
     let Some(maps) = Maps::pinned()? else {
         return Ok(None);
@@ -171,7 +172,7 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
     Ok(Some(fact(kernel, Some(to), owner)))
 }
 
-/// Lists the owners of the ports, one entry for each port.
+/// Lists the owners of the redirected ports, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
     let Some(maps) = Maps::pinned()? else {
         return Ok(Vec::new());
@@ -224,8 +225,8 @@ fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32
     Ok(class)
 }
 
-/// Sets the class of a container's link, if it runs the programs, so that they know that ingress
-/// packets are shaped after them.
+/// Tells the programs on a container's link that its ingress packets are shaped after them, by a
+/// flag in the class of the link's filter. Does nothing if the link does not run the programs.
 pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     if Programs::pinned()?.is_none() {
         return Ok(());
@@ -249,12 +250,12 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Attaches the programs to all links. They are pinned last, so a call that finds no pins starts
-/// over.
+/// Attaches the programs to the links that clients use and to those in `own`. The programs are
+/// pinned last, so a call that finds no pins starts over.
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
-    // Ports of an earlier version of braid, whose programs are replaced.
+    // Links with ports from an earlier version of braid, whose programs are replaced.
     for EbpfPort {
         link, is_bridged, ..
     } in maps.list()?
@@ -280,8 +281,8 @@ fn stop(kernel: &mut Kernel) -> Result<(), Cause> {
     Ok(unpin_maps()?)
 }
 
-/// Detaches the programs from a link. If `clsact` has no other filters, it is deleted with them in
-/// one request.
+/// Detaches the programs from a link. If `clsact` has no other filters, deletes `clsact` with its
+/// filters in one request.
 fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     let (mut own, mut is_shared) = (Vec::new(), false);
     for hook in HOOKS {
@@ -340,7 +341,7 @@ fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
     Ok(links)
 }
 
-/// Attaches the programs to the links, many links in one send.
+/// Attaches the programs to `links`, up to [`LINKS_IN_A_SEND`] links in one send.
 fn attach(
     kernel: &mut Kernel,
     programs: &Programs,

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 const _: () = assert!(MOST_BY_EBPF == HOST_PORTS, "so many fit into a map");
 /// Hash of the programs' instructions. It identifies this version of the programs.
 const VERSION: u64 = fnv(HP_IN) ^ fnv(HP_OUT).rotate_left(1);
-/// Names of the programs and of their filters.
+/// Names of the ingress and the egress program, and of the filters that run them.
 pub(crate) const NAMES: [&str; 2] = ["braid_hp_in", "braid_hp_out"];
 /// Prefix of the names of the programs' pins.
 const PREFIX: &str = "hp_";
@@ -39,7 +39,7 @@ pub(crate) struct EbpfPort {
     pub(crate) owner: String,
     /// Index of the host's end of the container's link.
     pub(crate) link: u32,
-    /// True if that end is a port of a bridge.
+    /// True if the host's end is a port of a bridge.
     pub(crate) is_bridged: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct PortValue<'a> {
     pub(crate) net: IpNet,
     /// Index of the host's end of the container's link.
     pub(crate) link: u32,
-    /// Index of the bridge, if that end is a port of one.
+    /// Index of the bridge, if the host's end is a port of a bridge.
     pub(crate) bridge: Option<u32>,
     /// Hardware address of the container.
     pub(crate) mac: [u8; 6],
@@ -64,12 +64,12 @@ pub(crate) struct PortValue<'a> {
     pub(crate) owner: &'a str,
 }
 
-/// The maps that braid reads and writes.
+/// The eBPF maps of host ports that braid itself reads and writes.
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
-    /// Flag at key 0: 1 if there ever was a port at a single address. The programs then look for
-    /// such ports as well.
+    /// Map with one flag, at key 0: 1 if there ever was a port at a single host address. Only then
+    /// do the programs also look up ports at the packet's address.
     by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
@@ -78,12 +78,12 @@ pub(crate) struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
-    /// Note of each processor about the last packet. It is useless to other programs, so it is not
-    /// pinned.
+    /// State that each processor keeps about its last packet. Other programs have no use for it, so
+    /// the map is not pinned.
     last: Map<u32, Known>,
 }
 
-/// Both programs: ingress and egress.
+/// The ingress and the egress program.
 #[derive(Debug)]
 pub(crate) struct Programs([OwnedFd; 2]);
 
@@ -139,7 +139,7 @@ impl Programs {
         ]))
     }
 
-    /// Pins the programs in place of all other versions.
+    /// Pins these programs, and unpins all other versions.
     pub(crate) fn pin(&self) -> Result<(), Errno> {
         unpin_programs()?;
         let [inward, outward] = &self.0;
@@ -148,12 +148,13 @@ impl Programs {
         pin(outward, &outward_pin)
     }
 
-    /// File descriptors of the ingress and the egress program.
+    /// Returns the file descriptors of the ingress and the egress program.
     pub(crate) fn fds(&self) -> [RawFd; 2] {
         [self.0[0].as_raw_fd(), self.0[1].as_raw_fd()]
     }
 
-    /// Program ids, by which filters show the programs.
+    /// Returns the ids of the ingress and the egress program. The kernel reports these ids for
+    /// filters.
     pub(crate) fn ids(&self) -> Result<[u32; 2], Errno> {
         let [inward, outward] = &self.0;
         Ok([program_info(inward)?.id, program_info(outward)?.id])
@@ -231,9 +232,9 @@ impl Maps {
         self.ports.is_empty()
     }
 
-    /// Writes the addresses of the host in place of those written before.
+    /// Replaces the host's addresses in the map by `addrs`.
     pub(crate) fn note_addrs(&self, addrs: Vec<IpAddr>) -> Result<(), Errno> {
-        // Time of the kernel's last confirmation, which the programs update: long ago.
+        // Time at which the kernel last confirmed the address: long ago. The programs update it.
         const NOTED: u32 = 0;
         let mut gone = self.addrs.keys()?;
         // Point-to-point links often share one address.
@@ -252,7 +253,7 @@ impl Maps {
     }
 }
 
-/// Deletes the pins of the programs. From then on, no link counts as running them.
+/// Deletes the pins of the programs. Without these pins, no link counts as running the programs.
 pub(crate) fn unpin_programs() -> Result<(), Errno> {
     named(PREFIX)?.iter().try_for_each(|path| remove(path))
 }
@@ -290,7 +291,7 @@ fn is_of_host(addr: IpAddr) -> bool {
     }
 }
 
-/// Converts an address to the form of the maps.
+/// Converts an address to the form in the maps, where an IPv4 address is mapped to IPv6.
 pub(in super::super) fn address(addr: IpAddr) -> Address {
     let addr = match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
@@ -304,7 +305,7 @@ fn words(octets: [u8; 16]) -> Address {
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u32::from_ne_bytes(*word)))
 }
 
-/// Converts an address from the form of the maps.
+/// Converts an address from the form in the maps, where an IPv4 address is mapped to IPv6.
 pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     let mut octets = [0; 16];
     for (at, word) in octets.chunks_exact_mut(4).zip(address) {
@@ -314,7 +315,8 @@ pub(in super::super) fn addr_of(address: Address) -> IpAddr {
     addr.to_ipv4_mapped().map_or(IpAddr::V6(addr), IpAddr::V4)
 }
 
-/// Converts the netmask to the form of the maps. An IPv4 mask covers the mapped prefix as well.
+/// Converts a netmask to the form in the maps. An IPv4 mask also covers the prefix of mapped
+/// addresses.
 fn mask(net: IpNet) -> Address {
     match net {
         IpNet::V4(net) => {

@@ -1,6 +1,6 @@
 //! Host ports at `[::1]`: elements of an eBPF map. The first port attaches the programs, and the
-//! last port to be deleted detaches them. nf_tables has decided the owner of a port before, so here
-//! the latest writer wins.
+//! last port to be deleted detaches them. The owner of a port is decided before, in nf_tables, so a
+//! later write replaces an earlier one here.
 
 pub(crate) mod programs;
 
@@ -15,7 +15,7 @@ use braid_core::plan::thing::host_ports::{HostEndpoint, HostPort, HostPortFact, 
 use nix::errno::Errno;
 use programs::{LoopbackPort, Ports, are_attached, is_started, start, stop};
 
-/// Redirects the ports to the container.
+/// Redirects the host ports at `[::1]` to the container.
 pub(super) fn add(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
@@ -34,7 +34,7 @@ fn set(all: &HostPorts) -> Result<(), Errno> {
         .try_for_each(|HostPort { at, to }| ports.set(at, *to, netns, &all.owner))
 }
 
-/// Deletes the ports that still belong to this owner.
+/// Deletes the ports at `[::1]` in `all` that still belong to its owner.
 pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
     if all.at_loopback().next().is_none() {
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn del(all: &HostPorts) -> Result<(), Error> {
     .map_err(said)
 }
 
-/// Deletes all ports of an owner.
+/// Deletes all ports of an owner at `[::1]`.
 pub(super) fn del_owner(owner: &str) -> Result<(), Error> {
     if Ports::pinned().map_err(said)?.is_none() {
         return Ok(());
@@ -56,7 +56,7 @@ pub(super) fn del_owner(owner: &str) -> Result<(), Error> {
     end(|ports| ports.del_owner(owner)).map_err(said)
 }
 
-/// Deletes ports with `work`. With the last port, it also deletes the programs and maps.
+/// Calls `work` to delete ports. If no port is left, also deletes the programs and maps.
 fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
     if let Some(ports) = Ports::pinned()? {
         work(&ports)?;
@@ -67,7 +67,7 @@ fn end(work: impl FnOnce(&Ports) -> Result<(), Errno>) -> Result<(), Errno> {
     stop()
 }
 
-/// Returns owner and target of a port; `None` if the port is free.
+/// Returns target and owner of a port at `[::1]`; `None` if the port is free.
 fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact>, Errno> {
     let Some(ports) = Ports::pinned()? else {
         return Ok(None);
@@ -78,7 +78,7 @@ fn observe(kernel: &mut Kernel, at: &HostEndpoint) -> Result<Option<HostPortFact
     Ok(Some(fact(kernel, Some(to), owner)))
 }
 
-/// Lists the owners of the ports, one entry for each port.
+/// Lists the owners of the ports at `[::1]`, one entry for each port.
 pub(super) fn owners() -> Result<Vec<String>, Errno> {
     match Ports::pinned()? {
         Some(ports) => ports.owners(),

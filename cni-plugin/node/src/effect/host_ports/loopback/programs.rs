@@ -32,7 +32,8 @@ const PREFIX: &str = "lo_";
 
 /// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
 const SOCK_ADDR: u32 = 18;
-/// Attach types of the programs: `BPF_CGROUP_INET6_CONNECT` and so on.
+/// Attach types of the programs: `BPF_CGROUP_INET6_CONNECT`, `BPF_CGROUP_UDP6_SENDMSG`,
+/// `BPF_CGROUP_UDP6_RECVMSG` and `BPF_CGROUP_INET6_GETPEERNAME`.
 const INET6_CONNECT: u32 = 11;
 const UDP6_SENDMSG: u32 = 15;
 const UDP6_RECVMSG: u32 = 20;
@@ -46,8 +47,9 @@ struct Program {
     instructions: &'static [u8],
 }
 
-/// Programs in the order of attachment and pinning. No connection is redirected before the last one
-/// is attached, so its pin means that all are. It sorts first by name, so its pin is deleted first.
+/// Programs in the order of attachment and pinning. No connection is redirected before the last
+/// program is attached, so its pin means that all programs are attached. The last program's name
+/// sorts first, so its pin is deleted first.
 const PROGRAMS: [Program; 4] = [
     Program {
         name: "recvmsg6",
@@ -166,8 +168,8 @@ pub(crate) fn is_started() -> Result<bool, Errno> {
     Ok(pinned(&last.pin()?)?.is_some())
 }
 
-/// Creates and pins missing maps, attaches the programs, and pins their links in place of all older
-/// ones.
+/// Creates and pins missing maps, attaches the programs, and pins their BPF links. Detaches all
+/// older versions of the programs.
 pub(crate) fn start() -> Result<Ports, Errno> {
     make_folder()?;
     let [ports, sockets] = map_pins()?;
@@ -197,8 +199,9 @@ pub(crate) fn stop() -> Result<(), Errno> {
     remove_folder()
 }
 
-/// Detaches and unpins all programs, also those of other versions of braid. The pin is deleted
-/// first: if the call is killed in between, the link ends as well.
+/// Detaches and unpins all programs, also those of other versions of braid. Each pin is deleted
+/// before its program is detached: if the call is killed in between, the kernel detaches the
+/// program.
 fn end_programs() -> Result<(), Errno> {
     for path in named(PREFIX)? {
         let link = pinned(&path)?;

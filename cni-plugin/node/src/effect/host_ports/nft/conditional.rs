@@ -22,8 +22,8 @@
 //! }
 //! ```
 //!
-//! Ports with the same conditions share a chain, which is not deleted, like the chain of a subnet.
-//! A packet that meets no condition goes on to the ports without conditions. So another container
+//! Ports with the same conditions share a chain. Like the chain of a subnet, it is never deleted. A
+//! packet that meets no condition continues to the ports without conditions. So another container
 //! may have the same port for all other clients.
 
 use super::rules::{PORT, PRIORITY_DSTNAT, port_of, target};
@@ -43,10 +43,10 @@ const IN: &str = "hostport-if-in";
 const OUT: &str = "hostport-if-out";
 /// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT];
-/// Runs before the ports without conditions.
+/// Priority just before the chains of ports without conditions.
 const PRIORITY: i32 = PRIORITY_DSTNAT - 1;
 
-/// Name of the map from endpoints to condition chains.
+/// Returns the name of the map from endpoints to condition chains.
 pub(super) fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(if at.addr.is_unspecified() {
         IF_ANY
@@ -55,7 +55,7 @@ pub(super) fn map_of(at: &HostEndpoint) -> &'static str {
     })
 }
 
-/// Name of the chain for the endpoint's conditions.
+/// Returns the name of the chain for the conditions of an endpoint.
 pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     format!(
         "{}-{}",
@@ -64,7 +64,7 @@ pub(super) fn chain(at: &HostEndpoint, conditions: &Conditions) -> String {
     )
 }
 
-/// Adds the maps and the rules that use them.
+/// Adds the maps for ports with conditions, and the rules that use them.
 pub(super) fn add_base(batch: &mut Batch) {
     for ip in Ip::BOTH {
         let (exact, target) = (port_of(ip), target(ip));
@@ -97,7 +97,7 @@ pub(super) fn add_base(batch: &mut Batch) {
     }
 }
 
-/// Adds the chains of the conditions. Existing ones are emptied and filled again.
+/// Adds the chains of the conditions. Existing chains are emptied and filled again.
 pub(super) fn add_chains(batch: &mut Batch, what: &HostPorts) {
     let mut chains = BTreeMap::new();
     for HostPort { at, .. } in &what.ports {
@@ -145,13 +145,13 @@ fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     };
 }
 
-/// Masks the loaded address with the subnet's prefix. Returns the value to compare with.
+/// Masks the loaded address with the subnet's netmask. Returns the value to compare it with.
 fn address(rule: &mut Batch, net: &IpNet) -> Vec<u8> {
     rule.mask(REG_1, &bytes(net.netmask()));
     bytes(net.network())
 }
 
-/// Loads the name of a packet's link. Returns the name or prefix to compare with.
+/// Loads the name of the packet's link. Returns the name or prefix to compare it with.
 fn name(rule: &mut Batch, key: u32, links: &Links) -> Vec<u8> {
     rule.meta(key, REG_1);
     let mut name = links.name.clone().into_bytes();

@@ -69,7 +69,7 @@ const SOURCE: [&str; 2] = ["hostport4-source", "hostport6-source"];
 const OWN: [&str; 2] = ["hostport4-own", "hostport6-own"];
 const LED: [&str; 2] = ["hostport4-led", "hostport6-led"];
 
-/// Name of the map that holds the endpoint's target.
+/// Returns the name of the map that holds the endpoint's target.
 fn map_of(at: &HostEndpoint) -> &'static str {
     Ip::of(at.addr).one(match (at.conditional, at.addr.is_unspecified()) {
         (false, true) => ANY,
@@ -82,7 +82,7 @@ fn map_of(at: &HostEndpoint) -> &'static str {
 /// A host port as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftPort {
-    /// Target of the redirect.
+    /// Target of the redirect; `None` if the element's value is not an address and a port.
     pub to: Option<SocketAddr>,
     /// Network, container id and interface.
     pub owner: String,
@@ -118,8 +118,8 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     add_in_place_of(socket, &[], what)
 }
 
-/// Does the same as [`add`], and deletes the elements of `gone` in the same transaction. Returns
-/// `ENOENT` if one of them no longer exists.
+/// Adds the same elements as [`add`], and deletes the elements in `gone`, in one transaction. Also
+/// returns `ENOENT` if an element in `gone` no longer exists.
 pub(crate) fn add_in_place_of(
     socket: &mut Socket,
     gone: &[ElementKey],
@@ -163,17 +163,17 @@ pub(crate) fn add_in_place_of(
     }
 }
 
-/// True if all elements exist and belong to this owner.
+/// True if all elements for `what` exist and belong to its owner.
 pub fn are_there(socket: &mut Socket, what: &HostPorts) -> Result<bool, KernelError> {
     Ok(owned(socket, what)?.len() == elements_of(what).len())
 }
 
-/// Lists the existing elements, of any owner.
+/// Lists the existing elements for `what`, regardless of their owners.
 pub(crate) fn there(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, keys(what), |_| true)
 }
 
-/// Lists the elements that still belong to this owner.
+/// Lists the elements for `what` that still belong to its owner.
 pub(crate) fn owned(socket: &mut Socket, what: &HostPorts) -> Result<Vec<ElementKey>, KernelError> {
     those(socket, keys(what), |owner| owner == what.owner)
 }
@@ -186,7 +186,7 @@ pub fn del_owner(socket: &mut Socket, owner: &str) -> Result<(), KernelError> {
     del_of(socket, all.as_flattened(), owner)
 }
 
-/// Lists the owners of the ports.
+/// Lists the owners of all host ports in nf_tables.
 pub fn owners(socket: &mut Socket) -> Result<Vec<String>, KernelError> {
     owners_in(
         socket,
@@ -198,7 +198,7 @@ fn keys(what: &HostPorts) -> impl Iterator<Item = ElementKey> {
     elements_of(what).into_iter().map(|(key, _)| key)
 }
 
-/// Returns each element with its value.
+/// Returns each element for `what` with its value.
 fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
     let most = 3 * what.ports.len() + 2 * what.targets.len();
     let mut elements = Vec::with_capacity(most);
@@ -242,8 +242,8 @@ fn elements_of(what: &HostPorts) -> Vec<(ElementKey, Means)> {
     elements
 }
 
-/// Lists the elements for the container's ports. Two ports of the host may redirect to the same
-/// one.
+/// Lists the set elements for the container ports that are targets. Several host ports may redirect
+/// to the same container port, which has only one element.
 fn led(what: &HostPorts) -> Vec<ElementKey> {
     let mut targets = BTreeSet::new();
     for HostPort { at, to } in &what.ports {

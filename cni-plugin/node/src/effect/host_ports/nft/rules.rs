@@ -22,26 +22,26 @@ const UNASKED: &str = "hostport-unasked";
 pub(crate) const CHAINS: &[&str] = &[DISPATCH, IN, OUT, BACK, MARTIAN_NEW, MARTIAN, UNASKED];
 const PRIORITY_RAW: i32 = -300;
 pub(super) const PRIORITY_DSTNAT: i32 = -100;
-/// Runs before all DNAT rules of other programs.
+/// Priority before all DNAT rules of other programs.
 const PRIORITY_MARTIAN_NEW: i32 = -110;
-/// Runs before the chain that masquerades traffic of containers.
+/// Priority before the chain that masquerades traffic of containers.
 const PRIORITY_BACK: i32 = 99;
 const META_IIF: u32 = 4;
-/// Key of ports at all addresses.
+/// Key type of the maps for ports at all addresses.
 pub(super) const PORT: [Part; 2] = [PROTO, SERVICE];
 
-/// Key of ports at one address.
+/// Returns the key type of the maps for ports at one address.
 pub(super) fn port_of(ip: Ip) -> [Part; 3] {
     [ip.addr(), PROTO, SERVICE]
 }
 
-/// Value of a port: its target.
+/// Returns the value type of the maps: the address and port of the target.
 pub(super) fn target(ip: Ip) -> [Part; 2] {
     [ip.addr(), SERVICE]
 }
 
 impl Batch {
-    /// Loads the key of ports at one address.
+    /// Loads the packet's destination into registers, as a key of ports at one address.
     pub(super) fn load_exact(&mut self, ip: Ip) -> &mut Self {
         let behind = ip.behind();
         self.only(ip)
@@ -50,13 +50,13 @@ impl Batch {
             .destination_port(behind + 1)
     }
 
-    /// Loads the key of ports at all addresses.
+    /// Loads the packet's protocol and port into registers, as a key of ports at all addresses.
     pub(super) fn load_any(&mut self, ip: Ip) -> &mut Self {
         self.only(ip).l4proto(REG_1).destination_port(REG_1 + 1)
     }
 }
 
-/// Adds everything but the chains of subnets.
+/// Adds the table, and all sets, maps, chains and rules except the chains of subnets.
 pub(super) fn add_base(batch: &mut Batch) {
     batch.table();
     add_led(batch);
@@ -90,10 +90,11 @@ pub(super) fn add_base(batch: &mut Batch) {
     });
 }
 
-/// Drops packets from other hosts to `127.0.0.0/8`, except replies to a redirected client of this
-/// host. A NAT chain sees only the first packet of a connection, not all forwarded packets. The
-/// chain also drops new connections from `127.0.0.0/8`, since their replies would pass as replies
-/// to a client of this host. It does not see packets that belong to no connection.
+/// Adds the rules that drop packets from other hosts to `127.0.0.0/8`, except replies to a
+/// redirected client of this host. The NAT chain sees only the first packet of a connection, not
+/// all forwarded packets. It also drops new connections from `127.0.0.0/8`, since their replies
+/// would pass as replies to a client of this host. Packets that belong to no connection do not pass
+/// the NAT chain.
 fn add_martian(batch: &mut Batch) {
     batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
     batch.rule(MARTIAN_NEW, |rule| {
@@ -116,9 +117,9 @@ fn add_martian(batch: &mut Batch) {
     });
 }
 
-/// Continues the rule only if the address in the first register is in `127.0.0.0/8` and the
-/// packet did not come in through `lo`. The cheapest test that excludes most packets is first. With
-/// IPv6, it compares a part of the source.
+/// Continues the rule only if the address in the first register is in `127.0.0.0/8` and the packet
+/// did not come in through `lo`. The first test is cheap and excludes most packets. In an IPv6
+/// packet, it compares a part of the source address.
 fn is_martian(rule: &mut Batch) -> &mut Batch {
     rule.within(&loopback())
         .only(Ip::V4)
@@ -126,14 +127,14 @@ fn is_martian(rule: &mut Batch) -> &mut Batch {
         .differs(REG_1, &LOOPBACK_IFINDEX.to_ne_bytes())
 }
 
-/// Adds the sets of container ports that host ports redirect to. `firewall` uses them as well.
+/// Adds the sets of container ports that are targets of host ports. `firewall` uses them as well.
 pub(crate) fn add_led(batch: &mut Batch) {
     for ip in Ip::BOTH {
         batch.shared_set(ip.one(LED), &port_of(ip));
     }
 }
 
-/// Continues the rule only if the packet's destination is in the set of redirected ports.
+/// Continues the rule only if the packet's destination is a target of a host port.
 pub(crate) fn is_led(rule: &mut Batch, ip: Ip) -> &mut Batch {
     rule.load_exact(ip).lookup(ip.one(LED), REG_1, false)
 }
@@ -165,8 +166,8 @@ fn add_rules(batch: &mut Batch, ip: Ip) {
     });
 }
 
-/// Adds the chain of a subnet if the rewrite is for a subnet. An existing chain is emptied and
-/// filled again, since only the other family may have been missing.
+/// Adds the chain of a subnet if `rewrite` is for a subnet. An existing chain is emptied and filled
+/// again, since the chains of both address families are added if one of them is missing.
 pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
     let Rewrite::Subnet(net) = rewrite else {
         return;

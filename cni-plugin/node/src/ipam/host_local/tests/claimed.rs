@@ -1,4 +1,5 @@
-//! Leases of claims: returned to each container that uses the claim, and freed when it is deleted.
+//! Leases of claims: returned to each container that uses the claim, and freed when the claim is
+//! deleted.
 
 use super::*;
 use crate::ipam::host_local::claimed;

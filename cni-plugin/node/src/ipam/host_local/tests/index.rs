@@ -1,4 +1,4 @@
-//! The index is only a cache: after any damage or foreign change, the files decide.
+//! Tests that the index is only a cache: after any damage or foreign change, the files decide.
 
 use super::*;
 use std::path::PathBuf;
@@ -171,7 +171,7 @@ fn wrong_owner_link_is_detected_by_the_lease_file() {
     let config = bed.small();
     bed.add(&config, "a").unwrap();
     bed.add(&config, "b").unwrap();
-    // Both links are swapped.
+    // The two symlinks are swapped.
     bed.damage(|files| {
         let (one, two) = (&files[1], &files[2]);
         let (to_one, to_two) = (fs::read_link(one).unwrap(), fs::read_link(two).unwrap());

@@ -96,7 +96,8 @@ fn snapshot(bed: &Bed) -> Vec<(String, u32, Vec<u8>)> {
     files
 }
 
-/// Returns verbs on a few ids in a random order that is the same each time (a linear congruence).
+/// Returns verbs with container ids, in a pseudo-random order that is the same in each run (a
+/// linear congruence).
 fn script(length: usize) -> Vec<(&'static str, String)> {
     let mut state = 12345_u32;
     let mut next = |below: u32| {

@@ -70,7 +70,8 @@ impl Bed {
         }
     }
 
-    /// Parses `ipam`, given without braces, with the data directory added.
+    /// Parses a configuration whose `ipam` has the members in the text `ipam`, and the sandbox's
+    /// data directory.
     fn config(&self, ipam: &str, rest: &str) -> HostLocalConfig {
         let data_dir = self.dir.path().join("data");
         let text = format!(
@@ -137,7 +138,7 @@ impl Bed {
         fs::read_to_string(self.dir.path().join("data/net").join(name)).ok()
     }
 
-    /// Returns the names in the data directory, sorted.
+    /// Returns the names of the files in the data directory, sorted.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("data/net")).unwrap();
         let mut names: Vec<String> = entries

@@ -16,8 +16,8 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
         let worker = |thread: usize| {
             let (bed, config) = (&bed, &config);
             scope.spawn(move || {
-                // Each thread holds four at a time and releases three. 16 x 4 fit, so any double
-                // use fails.
+                // Each thread holds four addresses at a time and releases three. 16 x 4 fit, so any
+                // double use fails.
                 let mut kept = String::new();
                 for round in 0..5 {
                     let ids: Vec<String> =
@@ -53,7 +53,7 @@ fn sixteen_threads_get_distinct_addresses_and_leave_nothing() {
     );
 }
 
-/// Child of
+/// Child process of
 /// [`one_reserve_and_release_count_the_same_syscalls_on_an_empty_and_on_a_crowded_network`], run
 /// under strace.
 #[test]
@@ -94,13 +94,13 @@ fn crowd_config(dir: &Path) -> HostLocalConfig {
     HostLocalConfig::parse(&NetConf::parse(text.as_bytes()).unwrap(), "").unwrap()
 }
 
-/// Returns the thread of a line of strace.
+/// Returns the thread id in a line of strace's output.
 fn thread_of(line: &str) -> Option<&str> {
     line.split(' ').next()
 }
 
-/// Returns the system calls of one reserve and one release next to `leases` leases that are
-/// consecutive from the mark on.
+/// Returns the system calls of one reservation and one release, next to `leases` other leases.
+/// Their addresses are consecutive and follow the round-robin mark.
 fn trace(bed: &Bed, leases: u32) -> Option<[Vec<String>; 2]> {
     let config = crowd_config(bed.dir.path());
     for i in 0..leases {
