@@ -31,7 +31,8 @@ fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     }
 }
 
-/// Returns a default route for each family in `ips` that has none in `routes`.
+/// Returns a default route for each family that has a gateway in `ips` and no default route in
+/// `routes`.
 pub(super) fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
     let is_v4 = |route: &Route| route.dst.addr().is_ipv4();
     let has = |v4: bool| {
@@ -60,8 +61,8 @@ pub(super) fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<
     missing
 }
 
-/// Returns the steps that delete the addresses that conflict with a gateway's. Refuses that unless
-/// `is_forced`.
+/// Returns the steps that delete the addresses on `at` that conflict with the gateway address
+/// `net`. A conflict is an error unless `is_forced`.
 pub(super) fn del_conflicting(
     at: &LinkRef,
     net: IpNet,
