@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const MANY: usize = 64;
 /// Kernel features that the eBPF backend needs.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
-/// Kernel features that eBPF needs to redirect this host's own clients from `[::1]`.
+/// Kernel features that eBPF needs to redirect this host's own connections to ports at `[::1]`.
 const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 
 impl Portmap {
@@ -215,7 +215,7 @@ fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if one of the ports includes `[::1]`, whose sockets eBPF can redirect.
+/// True if a port includes `[::1]` and eBPF can redirect this host's own connections to it.
 fn is_at_loopback(ports: &[HostPort]) -> bool {
     ports.iter().any(|port| port.at.is_at_loopback())
 }
