@@ -108,7 +108,7 @@ const NONE: &str = "{}";
 /// Keys with which an ADD of a routed link pair creates the most objects.
 const ROUTED: &str = r#"{"ipMasq":true,"routed":true,"table":1}"#;
 
-/// Parses a configuration for DEL, and never refuses one that ADD would refuse.
+/// Parses a configuration for DEL, which also accepts a configuration that ADD refuses.
 ///
 /// The configuration may have changed since the ADD, or an earlier build may have made the
 /// attachment. An unreadable configuration is therefore replaced by the keys with which an ADD

@@ -16,14 +16,16 @@ const PROTO_NUM: u16 = 1;
 const PROTO_DST_PORT: u16 = 3;
 const FILTER: u16 = 25;
 const FILTER_ORIG_FLAGS: u16 = 1;
-/// Filter flags for the protocol's number and the destination port (Linux 5.8).
+/// Filter flag for the protocol's number (Linux 5.8).
 const BY_PROTOCOL: u32 = 1 << 3;
+/// Filter flag for the destination port (Linux 5.8).
 const BY_PORT: u32 = 1 << 5;
 const UDP: u8 = 17;
 /// Length of `struct nfgenmsg`.
 const HEAD_LEN: usize = 4;
-/// Attribute types of a tuple's destination address.
+/// Attribute type of a tuple's IPv4 destination address.
 const V4_DST: u16 = 2;
+/// Attribute type of a tuple's IPv6 destination address.
 const V6_DST: u16 = 4;
 
 /// Deletes the tracked UDP connections to these ports of this host, regardless of their NAT target,

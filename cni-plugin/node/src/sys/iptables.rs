@@ -28,8 +28,9 @@ const FORWARD: usize = 2;
 const ENTRIES_HEAD: usize = 40;
 /// Maximum depth of followed jumps; the kernel allows more.
 const MOST_JUMPS: u8 = 8;
-/// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, encoded as `-verdict - 1`.
+/// Verdict of a standard target: `NF_DROP`, encoded as `-verdict - 1`.
 const DROP: i32 = -1;
+/// Verdict of a standard target: `NF_ACCEPT`, encoded as `-verdict - 1`.
 const ACCEPT: i32 = -2;
 
 /// Layout of a table's entries for IPv4 or IPv6.
@@ -60,7 +61,7 @@ const V6: Layout = Layout {
     mark: 0,
 };
 
-/// Effect of a FORWARD chain on undecided packets, and on marked packets.
+/// Effect of a FORWARD chain on packets that no other rule decides, and on marked packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
     /// Number of the rule, from 1, before which an accepting rule has to be inserted. It is the

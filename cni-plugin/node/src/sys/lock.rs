@@ -1,4 +1,4 @@
-//! File locks with a timeout, so that a stuck call does not block all others forever.
+//! File locks with a timeout, so that a stuck CNI call does not block all other calls forever.
 
 #![expect(
     unsafe_code,
@@ -30,7 +30,8 @@ pub fn wait(file: &File) -> io::Result<()> {
     waited
 }
 
-/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after so many seconds.
+/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after the given number of
+/// seconds.
 pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {}
@@ -47,7 +48,7 @@ pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     }
 }
 
-/// Runs `work`, whose system call fails with EINTR after so many seconds.
+/// Runs `work`. Its system call fails with EINTR after the given number of seconds.
 fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T> {
     // Without SA_RESTART, so that the system call ends.
     let action = SigAction::new(

@@ -247,7 +247,8 @@ impl Socket {
         first_refusal.map_or(Ok(()), Err)
     }
 
-    /// Lists a table of the kernel. Starts over if the table changed meanwhile.
+    /// Requests a dump, which lists one of the kernel's tables, and returns its messages. Starts
+    /// over if the table changed meanwhile.
     pub fn dump(
         &mut self,
         kind: u16,

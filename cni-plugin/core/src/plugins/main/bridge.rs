@@ -314,8 +314,8 @@ impl Bridge {
     }
 
     /// Returns the step that fixes the hardware address of an existing bridge before it becomes a
-    /// gateway. Otherwise its address changes when a port with a lower address is added, and
-    /// neighbours lose the gateway.
+    /// gateway. Otherwise the bridge's address changes when a port with a lower address is added,
+    /// and neighbours lose the gateway.
     fn pin_mac(&self, facts: &Facts) -> Step {
         Step::add(Attr {
             at: self.at(),

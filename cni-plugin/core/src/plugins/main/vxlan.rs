@@ -97,7 +97,7 @@ impl VxlanConf {
     }
 }
 
-/// Reads a number within bounds.
+/// Reads a number from `least` to `most` under `key`; `None` if absent.
 fn number(json: &Json, key: &str, least: i64, most: i64) -> Result<Option<i64>, Error> {
     match json.i64(key)? {
         Some(wrong) if !(least..=most).contains(&wrong) => Err(Error::config(format!(

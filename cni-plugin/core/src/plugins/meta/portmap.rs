@@ -21,8 +21,8 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Minimum number of requested ports for which the used entries of the eBPF maps are counted in
-/// advance. With fewer ports, the kernel's error for a full map suffices.
+/// Minimum number of requested host ports for which the used entries of the eBPF maps are counted
+/// in advance. With fewer host ports, the kernel's error for a full map suffices.
 const MANY: usize = 64;
 /// Kernel features that the eBPF backend needs.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];

@@ -133,7 +133,7 @@ fn missing(call: &Call<'_>) -> Error {
 }
 
 /// True if the link already exists in the kernel, with its routes. Otherwise the same plan creates
-/// it.
+/// the link.
 fn is_there(link: &LinkFact) -> bool {
     link.index != 0
 }

@@ -18,8 +18,9 @@ const MAGIC: [u8; 2] = 0xeb9f_u16.to_ne_bytes();
 const TYPE: usize = 12;
 /// Length of `struct btf_member`.
 const MEMBER: usize = 12;
-/// `BTF_KIND_STRUCT`, `BTF_KIND_FUNC`.
+/// `BTF_KIND_STRUCT`.
 const STRUCT: u32 = 4;
+/// `BTF_KIND_FUNC`.
 const FUNC: u32 = 12;
 /// Flag in `struct btf_type`: the offsets of members include bitfield sizes.
 const HAS_BITFIELDS: u32 = 1 << 31;
@@ -34,7 +35,7 @@ pub(crate) struct Btf {
 
 /// A type in the BTF.
 struct Type<'a> {
-    /// Offset of the name in the strings.
+    /// Offset of the type's name in the section of strings.
     name: u32,
     kind: u32,
     flags: u32,

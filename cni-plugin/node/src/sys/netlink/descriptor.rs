@@ -27,7 +27,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Opens a socket of a family in the current namespace.
+    /// Opens a socket of this netlink family in the current namespace.
     pub(super) fn open(protocol: SockProtocol) -> Result<Self, Errno> {
         let fd = socket(
             AddressFamily::Netlink,

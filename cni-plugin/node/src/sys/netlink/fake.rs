@@ -79,7 +79,7 @@ impl Exchange {
         self
     }
 
-    /// Fails the first receive with `errno`. The answers can be received after it.
+    /// Fails the first receive with `errno`. The answers can be received afterwards.
     pub(crate) fn receive_fails(mut self, errno: Errno) -> Self {
         self.receive_error = Some(errno);
         self

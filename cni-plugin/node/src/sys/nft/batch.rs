@@ -335,7 +335,7 @@ impl Batch {
         })
     }
 
-    /// Adds an element with a comment. It must be new.
+    /// Adds an element with a comment. The element must be new.
     ///
     /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names
     /// the owner.

@@ -10,8 +10,9 @@ pub(crate) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
 pub(super) const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
-/// `IPS_SRC_NAT` and `IPS_DST_NAT`.
+/// `IPS_SRC_NAT`: status bit of a connection with a rewritten source.
 const SRC_NAT: u32 = 1 << 4;
+/// `IPS_DST_NAT`: status bit of a connection with a rewritten destination.
 const DST_NAT: u32 = 1 << 5;
 const META_MARK: u32 = 3;
 pub(crate) const META_IIFNAME: u32 = 6;

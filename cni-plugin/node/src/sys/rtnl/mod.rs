@@ -1,5 +1,5 @@
-//! Links and qdiscs in rtnetlink's terms. Requests are typed, replies are parsed attribute by
-//! attribute.
+//! Links and qdiscs over rtnetlink. Requests are built from typed messages. Replies are parsed
+//! attribute by attribute.
 //!
 //! Replies are parsed by hand on purpose: an unknown attribute or device must not fail an ADD.
 

@@ -26,8 +26,9 @@ pub const GETTFILTER: u16 = libc::RTM_GETTFILTER;
 
 const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
-/// `TCA_BPF_CLASSID` and `TCA_BPF_ID`.
+/// `TCA_BPF_CLASSID`: class id of a `bpf` filter.
 const CLASSID: u16 = 3;
+/// `TCA_BPF_ID`: id of the program of a `bpf` filter.
 const ID: u16 = 11;
 /// Length of `struct tcmsg`.
 const HEAD_LEN: usize = 20;
@@ -42,8 +43,8 @@ const EGRESS: u32 = 0xffff_fff3;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of braid's root qdisc, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Preference among a link's filters; the lowest is called first. Other programs use this number as
-/// well.
+/// Preference of braid's shaping filter among a link's filters. The filter with the lowest
+/// preference is called first. Other programs use this number as well.
 const PREFERENCE: u32 = 1;
 /// Handle of braid's filter among filters with the same preference. No other program uses it.
 const FILTER: u32 = 0xb1a1d;

@@ -17,8 +17,9 @@ use crate::plugins::interface::{self, Dad};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The container's gateways. No link has these addresses.
+/// The container's IPv4 gateway. No link has this address.
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The container's IPv6 gateway. No link has this address.
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Priority of the rules for packets to other containers, before the rules for `table`.
 const TO_CONTAINERS: u32 = 1535;
@@ -104,8 +105,8 @@ impl Routed {
     }
 
     /// Plans the host's side: the route to the container, and rules that send the container's
-    /// packets to `table`, except packets to another container. The rules name the link, so a later
-    /// container with the same address never has equal rules.
+    /// packets to the configured table, except packets to another container. The rules name the
+    /// link, so a later container with the same address never has equal rules.
     pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = Vec::new();
         for ip in ips {

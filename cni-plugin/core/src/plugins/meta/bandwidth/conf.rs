@@ -17,6 +17,7 @@ const MOST_SUBNETS: usize = 64;
 /// Duration of the default burst in milliseconds at the configured rate. The burst has at least
 /// [`LEAST_BURST`] bytes.
 const BURST_MS: u64 = 10;
+/// Lower bound of the default burst in bytes.
 const LEAST_BURST: u64 = 64 * 1024;
 
 /// A `bandwidth` configuration.

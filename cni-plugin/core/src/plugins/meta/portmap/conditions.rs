@@ -1,4 +1,4 @@
-//! `conditionsV4` and `conditionsV6`: iptables or nft words, parsed into values.
+//! Parser of `conditionsV4` and `conditionsV6`, which are lists of words in iptables or nft syntax.
 
 use crate::name::IfName;
 use crate::plan::thing::condition::{Condition, Links, Test};
