@@ -18,7 +18,7 @@ use std::net::IpAddr;
 pub enum Dad {
     /// Addresses are usable immediately: no other host assigns them on this link.
     Off,
-    /// The kernel probes the link's other hosts once they can be reached.
+    /// The kernel asks the link's other hosts for each address as soon as they can be reached.
     On,
 }
 

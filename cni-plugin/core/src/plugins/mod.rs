@@ -41,10 +41,9 @@ use meta::vrf::Vrf;
 /// Substitute for a configuration that DEL can't read. It makes DEL delete everything that an ADD
 /// of the type can have created.
 enum Release {
-    /// JSON keys that replace those of the configuration.
+    /// JSON object that replaces the configuration's keys.
     Keys(&'static str),
-    /// Constructor of the plugin, for a type that refuses every configuration without a device's
-    /// name.
+    /// Constructor of the plugin, for a type that refuses every configuration without a device.
     Made(fn() -> Box<dyn Plugin>),
 }
 
@@ -127,8 +126,8 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
     })
 }
 
-/// Boxes a parsed plugin. Not inlined, so that each type has a separate function: a call needs only
-/// a few of them.
+/// Boxes a parsed plugin. Not inlined, so that each type has a separate function: a CNI call needs
+/// only a few of these functions.
 #[inline(never)]
 fn boxed<P: Plugin + 'static>(
     parse: impl FnOnce() -> Result<P, Error>,

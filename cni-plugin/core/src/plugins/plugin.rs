@@ -1,4 +1,4 @@
-//! The `Plugin` trait: needs, refusals and plan.
+//! The `Plugin` trait: the facts that a plugin needs, the calls that it refuses, and its plan.
 
 use super::Call;
 use super::planned::{Linked, Planned};

@@ -1,8 +1,8 @@
 //! Method calls on the system bus (D-Bus Specification 0.43).
 //!
 //! The protocol is implemented here because the libraries add threads or an async runtime for one
-//! message and its reply. `rustbus` does not, but loops forever if a bus closes the connection
-//! during authentication (0.19.3), and it has no timeout for that.
+//! message and its reply. `rustbus` adds neither, but loops forever if a bus closes the connection
+//! during authentication (0.19.3), and has no timeout for authentication.
 
 use base16ct::lower::encode_string;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

@@ -67,7 +67,7 @@ impl Events {
             .set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
-    /// Waits, and returns the tokens of all events.
+    /// Waits for events, and returns their tokens.
     pub fn wait(&self) -> Result<Vec<u64>, Errno> {
         let mut events = [EpollEvent::empty(); 256];
         let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {

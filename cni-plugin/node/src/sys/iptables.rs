@@ -182,7 +182,7 @@ fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> b
     false
 }
 
-/// A rule.
+/// A rule of a table.
 struct Entry {
     len: usize,
     is_for_all: bool,

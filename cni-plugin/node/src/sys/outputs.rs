@@ -68,7 +68,7 @@ fn exchange(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Input that the program has not got yet.
+/// Input that the program has not received yet.
 struct Input<'a> {
     /// `None` once all input is written, or if the program does not read it.
     pipe: Option<ChildStdin>,

@@ -136,8 +136,8 @@ impl Child {
         Ok(mtu)
     }
 
-    /// Returns the addresses to add. An ipvlan requires some. Without an IPAM it takes over the
-    /// addresses in `prevResult`.
+    /// Returns the lease to apply; `None` for a child without addresses. An ipvlan requires
+    /// addresses. Without an IPAM, an ipvlan takes over the addresses in `prevResult`.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
         let given = match self.kind {
             ChildKind::Macvlan { .. } | ChildKind::Vlan { .. } => lease,
@@ -328,8 +328,8 @@ impl Plugin for Child {
         !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()
     }
 
-    /// Requires the parent, without which no ADD can work. A parent in the container does not exist
-    /// yet.
+    /// Returns the need for the parent, without which no ADD can work. A parent in the container
+    /// does not exist yet.
     fn status_needs(&self) -> Vec<Need> {
         match self.ns {
             Ns::Host => vec![self.need(self.parent.clone())],

@@ -28,7 +28,7 @@ const IFB_MTU: u32 = 1279;
 /// Transmit queue length of an ifb in packets: as for a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
 
-/// Side of the interface on which the container's packets are shaped.
+/// Link on which the container's packets are shaped.
 enum ShapedSide {
     /// A pair of links, a veth or a netkit, is shaped on the host's end.
     Pair {

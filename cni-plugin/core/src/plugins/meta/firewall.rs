@@ -18,7 +18,7 @@ const LEGACY: [(&str, bool); 2] = [
     ("/proc/net/ip6_tables_names", false),
 ];
 
-/// Names that can't be an administrator's chain.
+/// Names that `iptablesAdminChainName` can't have.
 const RESERVED: [&str; 12] = [
     "INPUT",
     "FORWARD",

@@ -2,7 +2,7 @@
 //! node.
 //!
 //! The reference plugin saves this configuration in a file for its DEL. braid writes the file too,
-//! so each can detach the other's attachments.
+//! so each of the two plugins can detach attachments of the other.
 
 use crate::cni::address::parse_cidr;
 use crate::cni::{Error, Json, NetConf};

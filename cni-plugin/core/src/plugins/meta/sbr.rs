@@ -19,7 +19,7 @@ const FIRST_TABLE: u32 = 100;
 /// Default metric of an IPv6 route (`IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
 
-/// A `sbr` configuration.
+/// An `sbr` configuration.
 #[derive(Debug)]
 pub struct Sbr {
     /// `table`: routing table of the rules. With this key the plugin adds only rules; other
@@ -259,8 +259,8 @@ fn everywhere(gw: IpAddr) -> IpNet {
     }
 }
 
-/// True for the destinations that every link has regardless of the sender: IPv6 link-local and
-/// multicast.
+/// True if `dst` is IPv6 link-local or multicast. Every link has routes to these destinations, for
+/// packets from any address.
 fn is_of_link_itself(dst: &IpNet) -> bool {
     match dst {
         IpNet::V4(_) => false,

@@ -94,7 +94,7 @@ impl Tuning {
         mtu::refuse_ipv6_below(Some(mtu), call.prev.map_or(&[], |prev| &prev.ips))
     }
 
-    /// Refuses a hardware address for a link that has none.
+    /// Refuses a hardware address for a link that can't have one.
     fn refuse_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         let is_without =
             |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());

@@ -1,8 +1,8 @@
 //! BTF of the running kernel: ids of functions, and offsets of struct members.
 //!
-//! It is read only for the first rate-limited attachment that needs it. A search through all types
-//! takes a few milliseconds. The file `/sys/kernel/btf/vmlinux` has the same contents, but returns
-//! one page per read: more than a thousand system calls.
+//! The BTF is read only for the first rate-limited attachment that needs it. A search through all
+//! types takes a few milliseconds. The file `/sys/kernel/btf/vmlinux` has the same contents, but
+//! returns one page per read: more than a thousand system calls.
 
 use super::object::{ById, by_id, get_info};
 use super::{call, load_classifier};

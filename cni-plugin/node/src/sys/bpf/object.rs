@@ -269,7 +269,7 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     )
 }
 
-/// Type of a program to load.
+/// Type and attach type of a program to load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProgramKind {
     /// `BPF_PROG_TYPE_*`.

@@ -212,8 +212,8 @@ impl Batch {
         self.change(DELTABLE, 0, |_| {})
     }
 
-    /// Adds a base chain at a hook, with a priority. It must be new, so that its rules are added
-    /// only once.
+    /// Adds a base chain at a hook, with a priority. The chain must be new, so that its rules are
+    /// added only once.
     pub(crate) fn base_chain(
         &mut self,
         name: &str,

@@ -89,7 +89,8 @@ pub(crate) fn del_all_in(
     }
 }
 
-/// Returns the owner of the element; `None` if the element does not exist.
+/// Returns the element's owner, which is stored as its comment; `None` if the element does not
+/// exist.
 pub(crate) fn owner_of(
     socket: &mut Socket,
     key: &ElementKey,
@@ -97,7 +98,7 @@ pub(crate) fn owner_of(
     Ok(element(socket, Family::Inet, key.set, &key.key)?.map(|element| element.comment))
 }
 
-/// Lists the existing elements with an owner that `is_wanted` accepts.
+/// Returns the elements of `all` that exist and have an owner that `is_wanted` accepts.
 pub(crate) fn those(
     socket: &mut Socket,
     all: impl IntoIterator<Item = ElementKey>,

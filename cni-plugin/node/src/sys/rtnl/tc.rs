@@ -64,7 +64,7 @@ fn side(hook: Hook) -> u32 {
 pub struct Class {
     /// Number of the parent class; 0 for the root.
     pub parent: u32,
-    /// Number of the class below `1:`.
+    /// Minor number of the class; the major number is 1.
     pub number: u32,
     /// Guaranteed rate in bytes per second.
     pub rate: u64,

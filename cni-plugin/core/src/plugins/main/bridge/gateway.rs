@@ -18,8 +18,8 @@ pub(super) fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
     })
 }
 
-/// True if an address on the bridge conflicts with the wanted one: any other IPv4 address, an
-/// overlapping IPv6 one.
+/// True if an existing address of the bridge conflicts with the wanted address. Any other IPv4
+/// address conflicts, and any overlapping IPv6 address that is not link-local.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,

@@ -21,9 +21,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The container's IPv6 gateway. No link has this address.
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// Priority of the rules for packets to other containers, before the rules for `table`.
+/// Priority of the rules for packets to other containers. These rules precede the rules for the
+/// configured table.
 const TO_CONTAINERS: u32 = 1535;
-/// Priority of the rules for all other packets from a container, before the main table's rule.
+/// Priority of the rules for packets from a container that are not addressed to another container.
+/// These rules precede the main table's rule.
 const FROM_CONTAINER: u32 = 1536;
 
 /// Keys of the routed form.

@@ -10,7 +10,8 @@ const LEAST_BPS: u64 = 8;
 const BURST_LIMIT: u64 = u32::MAX as u64;
 /// Bursts in bits that the kubelet and containerd write for "no burst given".
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
-/// Lowest burst in bits that also means "no burst given": CRI-O writes a little less than the limit.
+/// Lowest burst in bits that also means "no burst given". CRI-O writes a little less than the
+/// limit.
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
 /// Maximum number of subnets in a configuration.
 const MOST_SUBNETS: usize = 64;
