@@ -1,4 +1,4 @@
-//! The attachment that a plan is for, and the names derived from it.
+//! The attachment that a CNI call adds or deletes, and the names derived from it.
 //!
 //! Every name is a pure function of network, container id and interface, so cleaning up needs no
 //! stored state.
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256, Sha512};
 
 const _: () = assert!(Owner::MAX_LEN <= OWNER_LEN, "the maps keep an owner's text");
 
-/// Longest alias in bytes that the kernel takes with its NUL (`IFALIASZ` less one for each).
+/// Longest link alias in bytes. The kernel takes at most `IFALIASZ` - 1 bytes, 255, with the NUL.
 const ALIAS_LEN: usize = 254;
 
-/// The part of a call that a plan may depend on.
+/// The part of a CNI call that a plan may depend on.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     /// The network, the container and its interface.
@@ -27,9 +27,10 @@ pub struct Call<'a> {
     pub sandbox: &'a str,
     /// The result of the previous plugin.
     pub prev: Option<&'a AddResult>,
-    /// Digest of container id and interface name, from which link names and addresses are made.
+    /// Digest of container id and interface name. Link names and hardware addresses derive from it.
     digest: [u8; 32],
-    /// Name and address of the container's host end if `prevResult` names a different one.
+    /// Name and hardware address of the host end of the container's link pair, read from
+    /// `prevResult`. `None` means the names and addresses derived from `digest`.
     host_end: Option<(IfName, Mac)>,
 }
 
@@ -54,7 +55,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Uses the host end that `prevResult` names directly before the container's interface.
+    /// Reads the host end's name and hardware address from `prevResult`. The host end is the host
+    /// interface listed directly before the container's.
     #[must_use]
     pub fn with_told_host_end(mut self) -> Self {
         let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);
@@ -71,7 +73,8 @@ impl<'a> Call<'a> {
         LinkRef::pod(self.ifname.clone())
     }
 
-    /// Returns the result's entry for the container's interface.
+    /// Returns the container's entry in `interfaces` of the CNI result, with the hardware address
+    /// `mac`.
     pub fn interface(&self, mac: String) -> Interface {
         Interface {
             name: self.ifname.to_string(),
@@ -108,9 +111,10 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// Returns the ifb that queues packets received by a link in `ns`. On the host these come from
-    /// the container through its host end. In the container they are addressed to it, if it has no
-    /// host end.
+    /// Returns the ifb that queues packets received by a link in `ns`. In `Ns::Host` the link is
+    /// the container's host end, and the packets come from the container. In `Ns::Pod`, for a
+    /// container without a host end, the link is its interface, and the packets are addressed to
+    /// the container.
     pub fn ifb(&self, ns: Ns) -> LinkRef {
         LinkRef {
             ns,
@@ -118,14 +122,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the ifb with which the reference `bandwidth` shapes the container's egress.
+    /// Returns the ifb with which the reference plugin `bandwidth` shapes the container's egress.
     pub fn reference_ifb(&self) -> IfName {
         let digest = Sha512::digest([&*self.owner.network, &self.owner.container_id].concat());
         named("bwp", &digest[..6])
     }
 
-    /// Writes the owner to a host link's alias, for GC after a record is lost. The alias is the
-    /// program's name and the owner, whole if it fits.
+    /// Returns the step that writes the owner to the alias of a host link, so that GC finds the
+    /// link if its record is lost. The alias is the program's name and the owner, shortened if too
+    /// long.
     pub fn mark(&self, at: LinkRef) -> Step {
         let whole = self.owner.whole();
         let is_short = Owner::ALIAS_PREFIX.len() + whole.len() <= ALIAS_LEN;
@@ -163,7 +168,7 @@ fn veth_name(digest: &[u8]) -> IfName {
     named("veth", &digest[..8])
 }
 
-/// Returns `word` and as many hexadecimal digits of `bytes` as fit.
+/// Returns `word` followed by as many hexadecimal digits of `bytes` as an interface name can hold.
 fn named(word: &str, bytes: &[u8]) -> IfName {
     let mut name = word.to_owned() + &encode_string(bytes);
     name.truncate(IfName::MAX_LEN);

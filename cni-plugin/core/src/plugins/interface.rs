@@ -18,11 +18,11 @@ use std::net::IpAddr;
 pub enum Dad {
     /// Addresses are usable immediately: no other host assigns them on this link.
     Off,
-    /// The kernel probes the link's other hosts once they can be reached.
+    /// The kernel asks the link's other hosts for each address as soon as they can be reached.
     On,
 }
 
-/// Returns the result's entry for a link of the host.
+/// Returns the entry of a host link in `interfaces` of a CNI result.
 pub fn of_host(name: &IfName, mac: Mac) -> Interface {
     Interface {
         name: name.to_string(),
@@ -31,7 +31,7 @@ pub fn of_host(name: &IfName, mac: Mac) -> Interface {
     }
 }
 
-/// Returns the host links that the result so far names.
+/// Returns the host links named in `prev`, the result of the earlier plugins.
 pub fn host_links(prev: &AddResult) -> impl Iterator<Item = LinkRef> {
     prev.interfaces.iter().filter_map(host_link)
 }
@@ -44,7 +44,7 @@ fn host_link(interface: &Interface) -> Option<LinkRef> {
     Some(LinkRef::host(name))
 }
 
-/// Returns the first end of a pair among the host links that the result names.
+/// Returns the first host link in `prev` that is an end of a link pair.
 pub fn host_end(prev: &AddResult, facts: &Facts) -> Option<LinkRef> {
     host_links(prev).find(|at| facts.link(at).is_some_and(LinkFact::is_end))
 }
@@ -57,7 +57,7 @@ fn has_ipv6(ips: &[IpConfig]) -> bool {
     ips.iter().any(|ip| ip.address.addr().is_ipv6())
 }
 
-/// Returns the first gateway of a family.
+/// Returns the first gateway in `ips` of the given address family.
 pub fn first_gateway(ips: &[IpConfig], is_ipv4: bool) -> Option<IpAddr> {
     let mut gateways = ips.iter().filter_map(|ip| ip.gateway);
     gateways.find(|gateway| gateway.is_ipv4() == is_ipv4)
@@ -68,7 +68,7 @@ pub fn configure(link: &LinkRef, ips: &[IpConfig], routes: &[Route], dad: Dad) -
     configure_with(link, Some(up(link)), ips, routes, dad)
 }
 
-/// [`configure`] with the step that sets the link up; `None` if it is up.
+/// Like [`configure`], with `up` as the step that sets the link up. `None` adds no such step.
 pub(super) fn configure_with(
     link: &LinkRef,
     up: Option<Step>,
@@ -98,8 +98,8 @@ pub(super) fn configure_with(
     steps
 }
 
-/// Returns the sysctl that disables duplicate address detection on a new host link to containers of
-/// `ips`.
+/// Returns the sysctl that disables duplicate address detection on a new host link to containers
+/// with the addresses `ips`; `None` if no address is IPv6.
 ///
 /// To forward a packet, the node solicits the container from the link's own IPv6 address, but not
 /// while that address is tentative. The kernel gives up after three seconds, and detection can take
@@ -108,12 +108,14 @@ pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
     has_ipv6(ips).then(|| ipv6_off(link, "accept_dad"))
 }
 
-/// Returns the sysctl that keeps the node from accepting a container as its router.
+/// Returns the sysctl that ignores router advertisements on `link`, so that the node never accepts
+/// a container as its router.
 pub fn without_advertisements(link: &LinkRef) -> Sysctl {
     ipv6_off(link, "accept_ra")
 }
 
-/// Returns an IPv6 setting of a link with the value 0; optional, because a kernel can lack IPv6.
+/// Returns the sysctl that sets an IPv6 setting of a link to 0. It is optional because a kernel can
+/// lack IPv6.
 fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
     let key = format!("net/ipv6/conf/{}/{setting}", link.name);
     Sysctl {
@@ -124,13 +126,14 @@ fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
     }
 }
 
-/// Waits until duplicate address detection has ended. The link must reach its neighbours by then.
+/// Returns the step that waits for the end of duplicate address detection, if there is any. It
+/// belongs after the steps that connect the link to its neighbours.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
     let asks = dad == Dad::On && has_ipv6(ips);
     asks.then(|| Step::Wait(Event::Dad(link.clone())))
 }
 
-/// Sets a link up. It stays up until it is deleted.
+/// Returns the step that sets a link up. The link stays up until it is deleted.
 pub fn up(link: &LinkRef) -> Step {
     Step::add(Attr {
         at: link.clone(),
@@ -173,7 +176,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
     steps
 }
 
-/// Converts a route of a result to the kernel's terms. A route without a next hop gets the first
+/// Converts a route of a CNI result to a kernel route. A route without a next hop gets the first
 /// gateway of its family, unless its scope puts the destination on the link.
 pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     // The kernel lowers larger values to these bounds (v6.12 `net/ipv4/metrics.c`).
@@ -207,7 +210,7 @@ pub fn table(route: &Route) -> Option<u32> {
     route.table.filter(|table| *table != 0)
 }
 
-/// Returns the fact needed before [`forwarding`].
+/// Returns the fact that [`forwarding`] needs; `None` if no address is IPv6.
 pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
     has_ipv6(ips).then_some(Need::Ipv6Forwarding)
 }
@@ -215,7 +218,8 @@ pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
 /// Returns the steps that enable forwarding for the families in `ips`.
 ///
 /// When IPv6 forwarding is enabled, the kernel deletes the routes from router advertisements, the
-/// node's default route among them, and accepts no more. `accept_ra` of the link prevents that.
+/// node's default route among them, and accepts no more. To prevent that, a step first sets
+/// `accept_ra` of each link with such routes.
 pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
     let on = |key: &str| {
         Step::ensure(Sysctl {
@@ -253,8 +257,8 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps that delete a pair of links without a record, and the masquerading of its
-/// container's addresses.
+/// Returns the steps that delete a container's link pair if its record is lost. With `ip_masq` they
+/// also delete the masquerading of the container's addresses.
 pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     if ip_masq {
@@ -265,8 +269,8 @@ pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps that delete masquerade rules without a record, both braid's and the reference
-/// plugins'.
+/// Returns the steps that delete the container's masquerade rules if its record is lost: braid's
+/// and the reference plugins' rules.
 fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     let reference = Step::Legacy(Legacy::Masquerade {
         network: call.owner.network.clone(),
@@ -279,7 +283,7 @@ fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     ]
 }
 
-/// Refuses an interface name that the container already has.
+/// Refuses the call if the container already has an interface with the requested name.
 pub fn refuse_taken(call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
     match facts.link(&call.pod()) {
         Some(_) => Err(Error::internal(format!(
@@ -304,8 +308,8 @@ pub fn dns(conf: Option<&Dns>, lease: Dns) -> Dns {
     conf.cloned().unwrap_or(lease)
 }
 
-/// Returns the first address after the network address; in a network of two addresses, the one that
-/// is not `net`'s.
+/// Returns the first address after the network address. In a network of two addresses, returns the
+/// address other than `net.addr()`.
 pub fn first_address(net: &IpNet) -> Option<IpAddr> {
     if net.prefix_len() + 1 == net.max_prefix_len() {
         return Some(if net.addr() == net.network() {
@@ -336,7 +340,8 @@ pub fn ifname(json: &Json, key: &str) -> Result<Option<IfName>, Error> {
     Ok(Some(name))
 }
 
-/// Reads the name or an alternative name of an existing link.
+/// Reads the name or an alternative name of an existing link under `key`; `None` if absent or
+/// empty.
 pub fn link_name(json: &Json, key: &str) -> Result<Option<LinkName>, Error> {
     let Some(text) = json.text(key)? else {
         return Ok(None);
@@ -358,7 +363,7 @@ pub fn ip_masq(json: &Json) -> Result<bool, Error> {
     }
 }
 
-/// Reads a hardware address.
+/// Parses `text` as a hardware address; the error names `key`.
 pub fn mac(key: &str, text: &str) -> Result<Mac, Error> {
     Mac::parse(text).ok_or_else(|| {
         Error::config(format!("{key:?}: {text:?} is not a hardware address")).at_keys(key)
@@ -372,7 +377,7 @@ fn optional_mac(key: &str, text: Option<&str>) -> Result<Option<Mac>, Error> {
     }
 }
 
-/// Reads the hardware address in the configuration.
+/// Reads the hardware address from `mac` of the configuration; `None` if absent or empty.
 pub fn mac_of_conf(conf: &NetConf) -> Result<Option<Mac>, Error> {
     optional_mac("mac", conf.json.text("mac")?)
 }

@@ -7,7 +7,7 @@ use crate::plan::{Facts, Need};
 /// Sysctl that disables IPv6 on new links. A kernel without IPv6 has no such sysctl.
 const DEFAULT: &str = "net/ipv6/conf/default/disable_ipv6";
 
-/// Returns the fact needed before [`off`], if the known links do not decide it.
+/// Returns the fact that [`off`] needs; `None` if the known links already show whether IPv6 is on.
 pub fn need(at: Option<&LinkRef>, facts: &Facts) -> Option<Need> {
     is_on(at, facts)
         .is_none()
@@ -31,8 +31,8 @@ pub fn off(at: Option<&LinkRef>, facts: &Facts) -> Option<String> {
     }
 }
 
-/// Returns the state that the link reports. Without `at`, any link with an IPv6 state proves that
-/// the kernel has IPv6.
+/// Returns true if IPv6 is enabled on the link `at`; `None` if unknown. Without `at`, any link with
+/// an IPv6 state proves that the kernel has IPv6.
 fn is_on(at: Option<&LinkRef>, facts: &Facts) -> Option<bool> {
     match at {
         Some(at) => facts.link(at)?.has_ipv6,

@@ -1,4 +1,5 @@
-//! Plugins, one file per `type`. Each parses its configuration and plans from it and the facts.
+//! Plugins, one file per CNI `type`. Each parses its configuration, and plans from it and from
+//! facts about the host.
 //!
 //! [`parse`] is the only registry. `docs/adding.md` lists the files that a new plugin touches.
 
@@ -37,22 +38,23 @@ use meta::sbr::Sbr;
 use meta::tuning::Tuning;
 use meta::vrf::Vrf;
 
-/// Configuration with which DEL deletes the most that an ADD of a type can have made.
+/// Substitute for a configuration that DEL can't read. It makes DEL delete everything that an ADD
+/// of the type can have created.
 enum Release {
-    /// The configuration itself, or none of its keys where it can't be read.
+    /// JSON object that replaces the configuration's keys.
     Keys(&'static str),
-    /// The plugin, for a type that refuses a configuration without its keys.
+    /// Constructor of the plugin, for a type that refuses every configuration without a device.
     Made(fn() -> Box<dyn Plugin>),
 }
 
-/// Makes the registry of one line for each type: its names, its parser, its [`Release`], and its
+/// Generates the registry. Each line has the names of a type, its parser, its [`Release`] and its
 /// [`MacBy`].
 macro_rules! plugins {
     ($($($kind:literal)|+ => $parse:expr, $release:expr, $mac:expr;)*) => {
-        /// The types that this process implements, without IPAM types.
+        /// Plugin types that braid implements, without IPAM types.
         pub const TYPES: &[&str] = &[$($($kind),+),*];
 
-        /// Parses the configuration of a known type; returns `None` for a foreign type.
+        /// Parses the configuration of one of [`TYPES`]; returns `None` for any other type.
         pub fn parse(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
             Ok(Some(match conf.plugin.as_str() {
                 $($($kind)|+ => boxed(|| $parse(conf, args))?,)*
@@ -60,7 +62,7 @@ macro_rules! plugins {
             }))
         }
 
-        /// Returns the plugin that gives an interface of this type a requested hardware address.
+        /// Returns which plugin sets a requested hardware address on an interface of this type.
         pub fn mac_by(kind: &str) -> MacBy {
             match kind {
                 $($($kind)|+ => $mac,)*
@@ -96,19 +98,20 @@ plugins! {
     "portmap" => |conf, _| Portmap::parse(conf), Keys(NONE), Nothing;
     "sbr" => |conf, _| Sbr::parse(conf), Keys(NONE), Nothing;
     "tuning" => Tuning::parse, Keys(r#"{"mtu":1500}"#), Itself;
-    // Nothing is known of a VRF without a name.
+    // A VRF without a name is refused.
     "vrf" => |conf, _| Vrf::parse(conf), Keys(r#"{"vrfname":"vrf"}"#), Nothing;
 }
 
 /// Configuration without keys.
 const NONE: &str = "{}";
-/// Keys with which a routed pair of links leaves the most behind.
+/// Keys with which an ADD of a routed link pair creates the most objects.
 const ROUTED: &str = r#"{"ipMasq":true,"routed":true,"table":1}"#;
 
-/// Parses a configuration for DEL, and never refuses one that ADD would refuse.
+/// Parses a configuration for DEL, which also accepts a configuration that ADD refuses.
 ///
 /// The configuration may have changed since the ADD, or an earlier build may have made the
-/// attachment. An unreadable configuration therefore counts as the one that leaves the most behind.
+/// attachment. An unreadable configuration is therefore replaced by the keys with which an ADD
+/// creates the most objects.
 pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Plugin>>, Error> {
     parse(conf, args).or_else(|_| match release(&conf.plugin) {
         Made(make) => Ok(Some(make())),
@@ -123,8 +126,8 @@ pub fn parse_for_release(conf: &NetConf, args: &str) -> Result<Option<Box<dyn Pl
     })
 }
 
-/// Boxes a parsed plugin. Not inlined, so that each type has a separate function: a call needs only
-/// a few of them.
+/// Boxes a parsed plugin. Not inlined, so that each type has a separate function: a CNI call needs
+/// only a few of these functions.
 #[inline(never)]
 fn boxed<P: Plugin + 'static>(
     parse: impl FnOnce() -> Result<P, Error>,

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 /// 5; `IPV6_MIN_MTU`).
 const IPV6_LEAST: u32 = 1280;
 
-/// Bounds for a link of unknown kind: the kernel keeps a signed number.
+/// MTU bounds in bytes for a link of unknown kind: the kernel stores the MTU as a signed number.
 pub const ANY: RangeInclusive<u32> = 0..=i32::MAX.unsigned_abs();
 
 /// Reads `mtu` in bytes; 0 and absent mean the kernel's default.
@@ -15,7 +15,8 @@ pub fn read(json: &Json) -> Result<Option<i64>, Error> {
     Ok(json.i64("mtu")?.filter(|mtu| *mtu != 0))
 }
 
-/// Returns the requested MTU if it is within `bounds`; `whose` names their source in the error.
+/// Returns the requested MTU if it is within `bounds`. The error ends with `whose`, the origin of
+/// the bounds.
 pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32, Error> {
     if let Ok(mtu) = u32::try_from(mtu)
         && bounds.contains(&mtu)

@@ -1,4 +1,4 @@
-//! The plan of a plugin, and that of its link alone.
+//! The plan of a plugin, and the plan of its link alone.
 
 use super::Call;
 use super::interface::{self, Dad};
@@ -11,9 +11,9 @@ use crate::plan::{Facts, Step};
 /// The part of an ADD that a plugin plans: steps and result.
 #[derive(Debug, Default)]
 pub struct Planned {
-    /// The changes, in order.
+    /// Steps that change the host and the container, in order.
     pub steps: Vec<Step>,
-    /// The result after this plugin.
+    /// The CNI result after this plugin.
     pub result: AddResult,
     /// Warnings for the operator. They do not fail the call.
     pub warnings: Vec<String>,
@@ -22,20 +22,23 @@ pub struct Planned {
 /// The link of an attachment, planned without addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Linked {
-    /// Steps that create the link. It is down after them.
+    /// Steps that create the link, which is still down after them.
     pub made: Vec<Step>,
-    /// The step that sets the container's interface up, which follows its addresses.
+    /// Step that sets the container's interface up, after the steps that add its addresses. `None`
+    /// if the interface stays down.
     pub up: Option<Step>,
-    /// Steps that connect the link, after everything that it depends on.
+    /// Steps that let packets pass, for example by setting a bridge port up. They follow the steps
+    /// for addresses, routes and filters.
     pub opened: Vec<Step>,
-    /// The result, without addresses.
+    /// The CNI result without addresses.
     pub result: AddResult,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
 impl Linked {
-    /// Creates the plan of a link that `made` creates, and that is the container's interface.
+    /// Creates the plan of the container's interface, which the steps in `made` create. `mac` is
+    /// its hardware address in the CNI result.
     pub fn new(call: &Call<'_>, mac: String, made: Vec<Step>) -> Self {
         Self {
             made,
@@ -48,8 +51,7 @@ impl Linked {
         }
     }
 
-    /// Completes the plan of a link that is the container's interface, with the lease or without
-    /// addresses.
+    /// Completes the plan of the container's interface, with the addresses of `lease` if given.
     pub fn attached(
         self,
         call: &Call<'_>,
@@ -85,7 +87,7 @@ impl Linked {
         })
     }
 
-    /// Returns the link as it is once its steps are applied: only the result remains.
+    /// Returns the plan of a link whose steps are already applied: only the result remains.
     #[must_use]
     pub fn applied(self) -> Self {
         Self {
@@ -105,15 +107,16 @@ impl Linked {
             .and_then(|own| Mac::parse(&own.mac))
     }
 
-    /// True if the interface can announce its addresses by a hardware address of its own.
+    /// True if every new link takes its own hardware address, so that the interface can announce
+    /// its addresses.
     pub fn can_announce(&self) -> bool {
         self.made
             .iter()
             .all(|step| !matches!(step, Step::Add(Thing::Link(link)) if !link.kind.takes_mac()))
     }
 
-    /// Gives the container's interface another hardware address before it comes up. `facts` are
-    /// those before the link.
+    /// Adds the step that changes the hardware address of the container's interface before the
+    /// interface comes up. `facts` were read before the link was created.
     pub fn set_mac(&mut self, mac: Mac, call: &Call<'_>, facts: &Facts) {
         let at = call.pod();
         let ahead = facts.clone().after(&self.made);

@@ -1,4 +1,4 @@
-//! The `Plugin` trait: needs, refusals and plan.
+//! The `Plugin` trait: the facts that a plugin needs, the calls that it refuses, and its plan.
 
 use super::Call;
 use super::planned::{Linked, Planned};
@@ -52,7 +52,7 @@ pub trait Plugin: Debug {
     }
 
     /// Returns the hardware address that this plugin sets on the interface of an earlier plugin;
-    /// `None` if it keeps the address.
+    /// `None` if the plugin does not change the address.
     fn mac(&self) -> Option<Mac> {
         None
     }
@@ -60,27 +60,29 @@ pub trait Plugin: Debug {
     /// Plans the steps and the result of an ADD.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// Returns the two parts of the plan, for an IPAM that acquires addresses through the new link;
-    /// the error is the reason why no DHCP server can answer there.
+    /// Returns the plugin as a [`ThroughLink`], for an IPAM that acquires addresses through the new
+    /// link. The error is the reason why no DHCP server can answer on that link.
     fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
         Err("it connects only to this node")
     }
 
-    /// Returns the steps that delete an attachment without a record, from names alone.
+    /// Returns the steps that delete an attachment whose record is lost. They follow from the
+    /// configuration and the names in `call`.
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
-    /// Returns the kind of the container's interface, for CHECK; `None` if the plugin creates none.
+    /// Returns the kernel's link kind of the container's interface, for CHECK; `None` if the plugin
+    /// creates no interface.
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    /// True if the plugin provides the container's interface, of one kind or of any.
+    /// True if the plugin creates the container's interface or moves one into the container.
     fn makes_interface(&self) -> bool {
         self.kind().is_some()
     }
 
-    /// True if configuration and result suffice to check an attachment, also one that another
-    /// program made.
+    /// True if CHECK needs only the configuration and `prevResult`, so that it also works for an
+    /// attachment without a record, for example from another program.
     fn is_reconstructible(&self) -> bool {
         true
     }
@@ -95,21 +97,22 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
-    /// Checks the facts of [`Plugin::status_needs`]. Returns a warning for the operator if an ADD
-    /// will work nevertheless.
+    /// Checks the facts of [`Plugin::status_needs`]. Returns an error if an ADD would fail, and a
+    /// warning for the operator if an ADD would work nevertheless.
     fn status(&self, _facts: &Facts) -> Result<Option<String>, Error> {
         Ok(None)
     }
 }
 
-/// A plugin behind whose new link a DHCP server may answer. Its plan has two parts, and the second
-/// takes the first, so that they cannot disagree about the link.
+/// A plugin whose new link may reach a DHCP server. Its plan has two parts: the link, then the
+/// addresses. The second part takes the first as an argument, so the two can't disagree about the
+/// link.
 pub trait ThroughLink: Debug {
     /// Plans the link.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error>;
 
-    /// Adds the steps for the addresses of `lease` to those of the link. `facts` are those before
-    /// the link, also if it exists by now.
+    /// Adds the steps for the addresses of `lease` to the steps in `linked`. `facts` were read
+    /// before the link was created, even if the link exists by now.
     fn complete(
         &self,
         call: &Call<'_>,

@@ -1,6 +1,6 @@
-//! Routes and rules of a lost address, carried over to the next address of the lease. Plugins after
-//! the IPAM placed them: `sbr` in a separate table of the address with a rule for its packets,
-//! `vrf` in the table of the VRF.
+//! Routes and rules of a lost address, carried over to the new address of the lease. Plugins after
+//! the IPAM placed them: `sbr` in a separate table with a rule for packets from the address, `vrf`
+//! in the table of the VRF.
 //!
 //! ```text
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► arrive ─► steps that add
@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Routing of one address, as the kernel listed it before the address was deleted.
+/// Routes and rules of one address, as the kernel listed them before the address was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     net: IpNet,
@@ -36,7 +36,7 @@ pub struct Routing {
     others: Vec<Route>,
 }
 
-/// Returns the facts needed before [`Routing::of`] and [`arrive`]; [`vrf_needs`] follow from them.
+/// Returns the facts needed before [`vrf_needs`], [`Routing::of`] and [`arrive`].
 pub fn needs(at: &LinkRef) -> Vec<Need> {
     vec![
         Need::Link(at.clone()),
@@ -46,7 +46,8 @@ pub fn needs(at: &LinkRef) -> Vec<Need> {
     ]
 }
 
-/// Returns the needs for the VRF links; the link may be a member of one.
+/// Returns the needs for the links of all VRFs, because the container's interface may be a member
+/// of a VRF.
 pub fn vrf_needs(facts: &Facts) -> Vec<Need> {
     facts
         .vrfs
@@ -75,7 +76,8 @@ fn is_same_family(first: &IpNet, second: &IpNet) -> bool {
 }
 
 impl Routing {
-    /// Collects the routing of an address of the link `at`, with the routes of its lease.
+    /// Collects the routes and rules of the address `ip` on the link `at`. `routes` are the routes
+    /// of its lease.
     pub fn of(at: &LinkRef, ip: &IpConfig, routes: &[cni::Route], facts: &Facts) -> Self {
         let (net, gateway) = (ip.address, ip.gateway);
         let ips = std::slice::from_ref(ip);
@@ -119,7 +121,7 @@ impl Routing {
         }
     }
 
-    /// True if both are of the same family.
+    /// True if both addresses are of the same family.
     pub fn is_same_family(&self, other: &Self) -> bool {
         is_same_family(&self.net, &other.net)
     }
@@ -142,8 +144,8 @@ impl Routing {
         steps
     }
 
-    /// Converts the other routes of the lost address for the next one, except routes that are
-    /// `leased`.
+    /// Converts the routes in `others` from the lost address to the new address `ip`. Leaves out
+    /// routes that `leased` already has.
     fn followers(&self, ip: &IpConfig, at: &LinkRef, leased: &[Route]) -> Vec<Route> {
         let mut followers = Vec::new();
         for route in &self.others {
@@ -165,7 +167,8 @@ impl Routing {
         !self.has_own && self.others.iter().any(|route| is_to(route, &self.net))
     }
 
-    /// Converts a route of the lost address for the next one; `None` if it does not apply to that.
+    /// Converts a route of the lost address to the new address `ip`; `None` if the new address
+    /// can't reach the route's gateway.
     fn follow(&self, route: &Route, ip: &IpConfig, at: &LinkRef) -> Option<Route> {
         let src = if route.src == Some(self.net.addr()) {
             Some(ip.address.addr())
@@ -192,18 +195,19 @@ impl Routing {
     }
 }
 
-/// True if it is a route to the network itself.
+/// True if `route` is a route to `net` without a gateway.
 fn is_to(route: &Route, net: &IpNet) -> bool {
     route.dst == net.trunc() && route.gw.is_none()
 }
 
-/// Returns the lost routing of the family of `net`.
+/// Returns the entry of `lost` for the address family of `net`.
 fn routing_of<'a>(lost: &'a [Routing], net: &IpNet) -> Option<&'a Routing> {
     lost.iter()
         .find(|routing| is_same_family(&routing.net, net))
 }
 
-/// Returns the tables for a route of the next lease.
+/// Returns the tables that get a route of the new lease: the tables with the lost lease's routes,
+/// otherwise the table of the link.
 fn tables(routing: Option<&Routing>, at: &LinkRef, facts: &Facts) -> Vec<u32> {
     match routing {
         Some(routing) if !routing.tables.is_empty() => routing.tables.clone(),
@@ -211,8 +215,8 @@ fn tables(routing: Option<&Routing>, at: &LinkRef, facts: &Facts) -> Vec<u32> {
     }
 }
 
-/// Returns the steps that add the addresses of a lease to the link `at` in place of the `lost`
-/// ones, or all addresses if `lost` is empty.
+/// Returns the steps that add the addresses and routes of a new lease to the link `at`. Adds only
+/// the families in `lost`, or all families if `lost` is empty.
 pub fn arrive(
     at: &LinkRef,
     ips: &[IpConfig],

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-/// Path of the file with the id.
+/// Path of the file with the id of this boot.
 pub const ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Returns a text that is different for each boot.

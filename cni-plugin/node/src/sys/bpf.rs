@@ -58,15 +58,15 @@ struct Query {
     prog_attach_flags: u64,
     link_ids: u64,
     link_attach_flags: u64,
-    /// The kernel writes it even if the caller's struct is shorter.
+    /// The kernel writes this field even if the caller's struct ends before it.
     revision: u64,
 }
 
 // Size of `query` in `union bpf_attr` in Linux 6.6.
 const _: () = assert!(size_of::<Query>() == 4 * 4 + 8 + 2 * 4 + 4 * 8);
 
-/// Loads a minimal classifier: an atomic exchange (Linux 5.12), which the shaping program needs,
-/// and an exit.
+/// Tests if the kernel loads a minimal classifier: an atomic exchange (Linux 5.12), which the
+/// shaping program needs, and an exit.
 pub(crate) fn load_classifier() -> Result<(), Errno> {
     // r1 = 0; *(r10-8) = r1; r1 = xchg(r10-8, r1); r0 = 0; exit, as struct bpf_insn: code,
     // registers, offset, immediate.

@@ -32,10 +32,10 @@ struct EthtoolValue {
 /// True if the link is known to be operationally up, in the namespace in which `socket` was opened.
 /// False also if the state cannot be determined.
 ///
-/// A link with a new carrier is up once the kernel has processed that. A kernel thread does it
-/// soon. Linux 6.8 does it immediately for a caller that reads the carrier (`net/ethtool/ioctl.c`,
-/// `ethtool_op_get_link()`). Before that, a new link with state `IF_OPER_UNKNOWN` has the same
-/// flags as one that is up.
+/// A link with a new carrier is up once a kernel thread has processed the carrier. Since Linux 6.8,
+/// the kernel processes it immediately for a caller that reads the carrier (`net/ethtool/ioctl.c`,
+/// `ethtool_op_get_link()`). Before Linux 6.8 the result is false, because a new link in state
+/// `IF_OPER_UNKNOWN` has the same flags as a link that is up.
 pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     const ETHTOOL_GLINK: u32 = 0xa;
     const SIOCETHTOOL: libc::Ioctl = 0x8946;

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Mount points on nearly all hosts: alone, or beside cgroup1.
+/// Mount points of cgroup2 on nearly all hosts: without cgroup1, and beside it.
 const USUAL: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const MOUNTS: &str = "/proc/self/mountinfo";
 
@@ -30,15 +30,15 @@ pub fn root() -> Result<OwnedFd, Errno> {
     Err(Errno::EOPNOTSUPP)
 }
 
-/// Opens the folder; `None` if it is not cgroup2.
+/// Opens the folder at `path`; `None` if it is not in a cgroup2 file system.
 fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
     let folder = File::open(path).ok()?;
     let is_it = fstatfs(&folder).ok()?.filesystem_type() == CGROUP2_SUPER_MAGIC;
     is_it.then(|| folder.into())
 }
 
-/// Finds mount points of the whole cgroup2 in `/proc/self/mountinfo`. Root and mount point are the
-/// fourth and fifth words before the dash, the type is the first word after it.
+/// Returns the mount points of the whole cgroup2 from the text of `/proc/self/mountinfo`. Root and
+/// mount point are the fourth and fifth words of a line. The type is the first word after the dash.
 fn mount_points(mountinfo: &str) -> Vec<String> {
     let mount_point = |line: &str| {
         let (mount, of) = line.split_once(" - ")?;

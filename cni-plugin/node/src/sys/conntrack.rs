@@ -16,23 +16,25 @@ const PROTO_NUM: u16 = 1;
 const PROTO_DST_PORT: u16 = 3;
 const FILTER: u16 = 25;
 const FILTER_ORIG_FLAGS: u16 = 1;
-/// Filter flags for the protocol's number and the destination port (Linux 5.8).
+/// Filter flag for the protocol's number (Linux 5.8).
 const BY_PROTOCOL: u32 = 1 << 3;
+/// Filter flag for the destination port (Linux 5.8).
 const BY_PORT: u32 = 1 << 5;
 const UDP: u8 = 17;
 /// Length of `struct nfgenmsg`.
 const HEAD_LEN: usize = 4;
-/// Attribute types of a tuple's destination address.
+/// Attribute type of a tuple's IPv4 destination address.
 const V4_DST: u16 = 2;
+/// Attribute type of a tuple's IPv6 destination address.
 const V6_DST: u16 = 4;
 
-/// Deletes the UDP connections to these ports of this host, regardless of their NAT target, so that
-/// the clients' next packets are redirected anew. An unspecified address stands for all addresses
-/// of its family.
+/// Deletes the tracked UDP connections to these ports of this host, regardless of their NAT target,
+/// so that the clients' next packets are redirected anew. An unspecified address stands for all
+/// addresses of its family.
 ///
-/// Each request makes the kernel walk the connections of all namespaces: 20 ms. So there is one
-/// request for each family. The kernel returns only connections to the port if there is one port,
-/// or else all of UDP.
+/// Each request makes the kernel walk the connections of all namespaces, which takes 20 ms. So
+/// there is one request for each family. If all ports are equal, the kernel returns only
+/// connections to that port, otherwise all UDP connections.
 pub fn forget_udp(
     socket: &mut Socket,
     ports: impl IntoIterator<Item = (IpAddr, u16)>,
@@ -92,7 +94,7 @@ fn original(body: &[u8]) -> Option<&[u8]> {
     find(TUPLE_ORIG, body.get(HEAD_LEN..)?)
 }
 
-/// True if the tuple is UDP to one of the ports.
+/// True if the tuple belongs to a UDP connection to one of the ports.
 fn is_to(tuple: &[u8], ports: &BTreeSet<(IpAddr, u16)>) -> bool {
     let protocol = find(TUPLE_PROTO, tuple).unwrap_or_default();
     let port = find(PROTO_DST_PORT, protocol)

@@ -1,8 +1,8 @@
 //! Method calls on the system bus (D-Bus Specification 0.43).
 //!
 //! The protocol is implemented here because the libraries add threads or an async runtime for one
-//! message and its reply. `rustbus` does not, but loops forever if a bus closes the connection
-//! during authentication (0.19.3), and it has no timeout for that.
+//! message and its reply. `rustbus` adds neither, but loops forever if a bus closes the connection
+//! during authentication (0.19.3), and has no timeout for authentication.
 
 use base16ct::lower::encode_string;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-/// Environment variable with the bus's address, if it is elsewhere: `unix:path=<path>`.
+/// Environment variable with the address of a system bus at another path: `unix:path=<path>`.
 const ADDRESS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 /// Timeout for a reply, the same as in libdbus.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -47,7 +47,7 @@ const BUS: Object = Object {
     interface: "org.freedesktop.DBus",
 };
 
-/// Body of a method's reply, or name and message of its error.
+/// Body of a method's reply, or the name and the message of an error reply.
 pub type Answer = Result<Vec<u8>, String>;
 
 /// A connection to the system bus.
@@ -191,7 +191,7 @@ fn method_call(serial: u32, object: Object, member: &str, arguments: &[&str]) ->
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Message {
     kind: u8,
-    /// Serial of the call that it replies to.
+    /// Serial of the call that this message replies to.
     answers: u32,
     error_name: String,
     body: Vec<u8>,
@@ -272,7 +272,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads a string, and returns the offset after its NUL.
+/// Returns the string at offset `at`, and the offset after its NUL.
 fn string_at(bytes: &[u8], at: usize) -> Option<(String, usize)> {
     let len = usize::try_from(number_at(bytes, at)?).ok()?;
     let start = at + 4;

@@ -49,13 +49,13 @@ impl Events {
         Ok(events)
     }
 
-    /// Adds a descriptor to wait for input, until it is closed.
+    /// Starts waiting for input on the descriptor `of`, until it is closed. `word` is its token.
     pub fn add(&self, of: &impl AsFd, word: u64) -> Result<(), Errno> {
         self.epoll
             .add(of, EpollEvent::new(EpollFlags::EPOLLIN, word))
     }
 
-    /// Sets the timer to a time since boot.
+    /// Sets the timer to expire at `time`, counted from boot.
     pub fn set(&self, time: Duration) -> Result<(), Errno> {
         // Zero would disable the timer, and a distant time could overflow the kernel's.
         let time = time.clamp(
@@ -67,7 +67,7 @@ impl Events {
             .set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 
-    /// Waits, and returns the tokens of all events.
+    /// Waits for events, and returns their tokens.
     pub fn wait(&self) -> Result<Vec<u64>, Errno> {
         let mut events = [EpollEvent::empty(); 256];
         let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {

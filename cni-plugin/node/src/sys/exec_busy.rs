@@ -20,7 +20,7 @@ impl Writers {
         Ok(Self(inotify))
     }
 
-    /// Waits until a process has closed the file. Returns false after `limit`.
+    /// Waits until a process that wrote the file has closed it. Returns false after `limit`.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         match poll(

@@ -1,4 +1,4 @@
-//! The file that this process runs, and other files that start it: links, copies, and scripts of
+//! The file of this program, and other files that start the program: links, copies, and scripts of
 //! one line.
 
 use std::ffi::OsStr;
@@ -42,8 +42,8 @@ pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {
     Ok(interpreter(&head))
 }
 
-/// True if a file is this program, a copy of it, or a script that starts it. Of other files, only
-/// the first line is read, or all of a file with this program's length.
+/// True if a file is this program, a copy of it, or a script that starts it. Reads only the first
+/// line of a file, or the whole file if its length is the same as this program's.
 pub fn is_own(file: &Path, meta: &Metadata) -> bool {
     let Ok(own) = fs::metadata(OWN) else {
         return false;

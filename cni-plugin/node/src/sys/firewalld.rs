@@ -1,5 +1,4 @@
-//! Sources of firewalld's zones: each address belongs to a zone (D-Bus interface,
-//! `firewalld.dbus(5)`).
+//! Source addresses of firewalld's zones, set over D-Bus (`firewalld.dbus(5)`).
 
 use super::dbus::{Answer, Bus, Object, is_true};
 use std::io::{self, ErrorKind};
@@ -38,8 +37,8 @@ pub fn add_source(zone: &str, addr: IpAddr) -> io::Result<()> {
 pub fn remove_source(zone: &str, addr: IpAddr) -> io::Result<()> {
     match call("removeSource", zone, addr) {
         Err(err) if err.kind() != ErrorKind::NotFound => Err(broken(&err)),
-        // firewalld reports that the address is not there, or the bus that firewalld does not run,
-        // or there is no bus.
+        // Also a success: firewalld reports that the address is not in the zone, the bus reports
+        // that firewalld does not run, or there is no bus.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Test for space for another file in a folder, without creating one.
+//! Test for free space for a new file in a folder, without creating the file.
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;

@@ -1,4 +1,5 @@
-//! Tables of legacy iptables, which nf_tables does not show, read like in its own program.
+//! Tables of legacy iptables, which nf_tables does not show. They are read in the same way as by
+//! the `iptables` program.
 //!
 //! A table is an array of entries, chain by chain. Each entry is followed by its matches and a
 //! target. The last entry of a built-in chain is its policy
@@ -27,20 +28,21 @@ const FORWARD: usize = 2;
 const ENTRIES_HEAD: usize = 40;
 /// Maximum depth of followed jumps; the kernel allows more.
 const MOST_JUMPS: u8 = 8;
-/// Verdicts of a standard target: `NF_DROP` and `NF_ACCEPT`, encoded as `-verdict - 1`.
+/// Verdict of a standard target: `NF_DROP`, encoded as `-verdict - 1`.
 const DROP: i32 = -1;
+/// Verdict of a standard target: `NF_ACCEPT`, encoded as `-verdict - 1`.
 const ACCEPT: i32 = -2;
 
-/// Layout for IPv4 or IPv6.
+/// Layout of a table's entries for IPv4 or IPv6.
 struct Layout {
     family: AddressFamily,
     level: i32,
-    /// Length of an entry's conditions on addresses and links, which are all 0 for a match of every
-    /// packet.
+    /// Length in bytes of an entry's conditions on addresses and links. All these bytes are 0 if
+    /// the entry matches every packet.
     ip_len: usize,
     /// Length of an entry without matches and target.
     entry_len: usize,
-    /// Mark to search for.
+    /// Packet mark to look for in the rules.
     mark: u32,
 }
 
@@ -59,7 +61,7 @@ const V6: Layout = Layout {
     mark: 0,
 };
 
-/// Effect of a FORWARD chain on undecided packets, and on marked packets.
+/// Effect of a FORWARD chain on packets that no other rule decides, and on marked packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
     /// Number of the rule, from 1, before which an accepting rule has to be inserted. It is the
@@ -131,7 +133,7 @@ fn short(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?).into())
 }
 
-/// Walks the entries from offset `at` to the policy.
+/// Walks the entries of a chain from offset `at` to its policy at offset `policy`.
 fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward {
     let mut forward = Forward::default();
     let mut number = 1;
@@ -165,7 +167,8 @@ fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     jumps > 0 && chain_drops_all(table, chain, layout, jumps - 1)
 }
 
-/// True if a rule of the chain at offset `at` drops all packets before another rule ends it.
+/// True if a rule of the chain at offset `at` drops all packets, unless an earlier rule decides or
+/// ends the chain for all packets.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
     while let Some(entry) = Entry::read(table, at, layout) {
         if drops_all(table, &entry, layout, jumps) {
@@ -179,11 +182,11 @@ fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> b
     false
 }
 
-/// A rule.
+/// A rule of a table.
 struct Entry {
     len: usize,
     is_for_all: bool,
-    /// True if the mark is its only condition.
+    /// True if the mark is the rule's only condition.
     asks_mark: bool,
     rejects: bool,
     verdict: Option<i32>,
@@ -225,7 +228,7 @@ fn name(bytes: &[u8], at: usize) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// True if the matches compare with the mark, apart from a comment.
+/// True if the matches, apart from comments, only compare the packet's mark with `mark`.
 fn asks_mark(mut matches: &[u8], mark: u32) -> bool {
     let mut asks = false;
     while let Some(len) = short(matches, 0)
@@ -255,7 +258,7 @@ mod tests {
         Layout { mark: MARK, ..V4 }
     }
 
-    /// Match `-m mark --mark MARK/MARK`.
+    /// Returns the match `-m mark --mark MARK/MARK`.
     fn marked() -> Vec<u8> {
         let mut matches = vec![0; 48];
         matches[0] = 48;
@@ -265,7 +268,8 @@ mod tests {
         matches
     }
 
-    /// A rule with a verdict for the source address `10.0.0.<host>`, or any if 0.
+    /// Returns a rule with a verdict for the source address `10.0.0.<host>`, or any address if
+    /// `host` is 0.
     fn rule(host: u8, matches: &[u8], verdict: i32) -> Vec<u8> {
         let Layout {
             ip_len, entry_len, ..

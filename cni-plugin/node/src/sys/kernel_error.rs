@@ -1,4 +1,4 @@
-//! Errors of the kernel, with its message.
+//! Errors of the kernel, with the kernel's message.
 
 use nix::errno::Errno;
 use std::fmt;
@@ -10,7 +10,8 @@ pub struct KernelError {
     pub errno: Errno,
     /// Message in the extended acknowledgement, if present.
     pub ext_ack: Option<String>,
-    /// True if the request was sent, but its reply could not be read. It may have been executed.
+    /// True if the request was sent, but its reply could not be read. The request may have been
+    /// executed.
     pub unanswered: bool,
 }
 

@@ -1,4 +1,4 @@
-//! File locks with a timeout, so that a stuck call does not block all others forever.
+//! File locks with a timeout, so that a stuck CNI call does not block all other calls forever.
 
 #![expect(
     unsafe_code,
@@ -11,12 +11,14 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Seconds that a call waits for other calls. A kubelet gives its runtime two minutes.
+/// Seconds that a CNI call waits for other calls. A kubelet gives its runtime two minutes.
 const PATIENCE: u32 = 60;
-/// Seconds left for the next lock. The rollback after a timeout must not wait as long again.
+/// Timeout of the next lock in seconds. A timeout sets it to 1, so that the rollback does not wait
+/// as long again.
 static LEFT: AtomicU32 = AtomicU32::new(PATIENCE);
 
-/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] if that takes too long.
+/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after 60 seconds, or
+/// after one second if an earlier lock timed out.
 pub fn wait(file: &File) -> io::Result<()> {
     let waited = wait_for(file, LEFT.load(Ordering::Relaxed));
     if waited
@@ -28,14 +30,16 @@ pub fn wait(file: &File) -> io::Result<()> {
     waited
 }
 
-/// Does the same with the given timeout in seconds.
+/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after the given number of
+/// seconds.
 pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {}
         tried => return Ok(tried?),
     }
     match interrupted_after(seconds, || file.lock())? {
-        // Only the alarm interrupts it: no other signal has a handler that ends a system call.
+        // Only the alarm interrupts the lock: no other signal has a handler that ends a system
+        // call.
         Err(err) if err.kind() == io::ErrorKind::Interrupted => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!("another call has held it for {seconds} s"),
@@ -44,7 +48,7 @@ pub fn wait_for(file: &File, seconds: u32) -> io::Result<()> {
     }
 }
 
-/// Runs `work`. Its system call fails with EINTR after so many seconds.
+/// Runs `work`. Its system call fails with EINTR after the given number of seconds.
 fn interrupted_after<T>(seconds: u32, work: impl FnOnce() -> T) -> nix::Result<T> {
     // Without SA_RESTART, so that the system call ends.
     let action = SigAction::new(

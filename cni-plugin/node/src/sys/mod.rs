@@ -7,13 +7,13 @@
 //! bpf    ─ the bpf system call           carrier ─ operational state of a link
 //! conntrack ─ deletion of connections    cgroup  ─ the root of cgroup2
 //! exec_busy ─ files open for writing     iptables ─ tables of legacy iptables
-//! lock   ─ file locks with a timeout     executable ─ the file that runs
-//! stderr ─ messages for the operator     private ─ folders and files of root only
+//! lock   ─ file locks with a timeout     executable ─ the file of this program
+//! kernel_error ─ errno and message       private ─ folders and files of root only
 //! tap    ─ taps from /dev/net/tun        packet  ─ sockets of a DHCP client
 //! events ─ waiting for descriptors       activation ─ a socket from systemd
 //! birth  ─ creation time of a file       boot    ─ the id of this boot
 //! outputs ─ both outputs of a program    dbus    ─ calls on the system bus
-//! firewalld ─ sources of its zones       free_space ─ test for a full file system
+//! firewalld ─ addresses in its zones     free_space ─ test for a full file system
 //! ```
 
 pub mod activation;

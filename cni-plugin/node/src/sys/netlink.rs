@@ -21,8 +21,8 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Number of tries for a dump during which the table changed. Eight were too few for a hundred
-/// concurrent calls on two processors. `nft` and `ip` retry without limit.
+/// Maximum number of tries for a dump, which is repeated if the table changed meanwhile. Eight were
+/// too few for a hundred concurrent calls on two processors. `nft` and `ip` retry without limit.
 pub const DUMP_TRIES: usize = 100;
 
 /// Request flag: creates the object.
@@ -41,8 +41,9 @@ pub struct Socket {
     fd: Descriptor,
     last_seq: u32,
     queued: Vec<u8>,
-    /// Sequence number of the first queued request, and the offset of the last one.
+    /// Sequence number of the first queued request.
     first_seq: u32,
+    /// Offset of the last queued request in `queued`.
     last_start: usize,
     buffer: Vec<u8>,
     /// True if lost replies are harmless.
@@ -53,7 +54,7 @@ impl Socket {
     /// Opens a socket of the route family in the current namespace.
     pub fn route() -> Result<Self, KernelError> {
         let socket = Self::open(SockProtocol::NetlinkRoute)?;
-        // The kernel filters dumps (Linux 4.20).
+        // This option lets the kernel filter dumps (Linux 4.20).
         socket.fd.set(libc::NETLINK_GET_STRICT_CHK, 1)?;
         Ok(socket)
     }
@@ -65,7 +66,7 @@ impl Socket {
 
     fn open(protocol: SockProtocol) -> Result<Self, KernelError> {
         let socket = Self::on(Descriptor::open(protocol)?);
-        // The kernel's sentence comes with an error, and the request is not sent back with it.
+        // With these options an error contains the kernel's message, but not the whole request.
         socket.fd.set(libc::NETLINK_EXT_ACK, 1)?;
         socket.fd.set(libc::NETLINK_CAP_ACK, 1)?;
         Ok(socket)
@@ -83,14 +84,14 @@ impl Socket {
         }
     }
 
-    /// A socket with a script in place of the kernel.
+    /// Creates a socket with a script in place of the kernel.
     #[cfg(test)]
     pub(crate) fn scripted(fake: fake::Fake) -> Self {
         let fd = Descriptor::open(SockProtocol::NetlinkRoute).expect("a socket");
         Self::on(fd.answered_by(fake))
     }
 
-    /// Receives the notifications of a multicast group, for example `RTNLGRP_LINK`.
+    /// Joins a multicast group, for example `RTNLGRP_LINK`, to receive its notifications.
     pub fn join(&self, group: u32) -> Result<(), KernelError> {
         self.fd.join(group).map_err(KernelError::from)
     }
@@ -104,7 +105,7 @@ impl Socket {
         self.fd.index_of(link)
     }
 
-    /// Queues a request. [`Socket::flush`] sends it with the others.
+    /// Queues a request. [`Socket::flush`] sends all queued requests together.
     pub fn push(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) {
         if self.queued.is_empty() {
             self.first_seq = self.last_seq + 1;
@@ -125,7 +126,7 @@ impl Socket {
         self.queued.clear();
     }
 
-    /// Number of queued requests.
+    /// Returns the number of queued requests.
     pub fn queued(&self) -> usize {
         if self.queued.is_empty() {
             0
@@ -246,7 +247,8 @@ impl Socket {
         first_refusal.map_or(Ok(()), Err)
     }
 
-    /// Lists a table of the kernel. Starts over if the table changed meanwhile.
+    /// Requests a dump, which lists one of the kernel's tables, and returns its messages. Starts
+    /// over if the table changed meanwhile.
     pub fn dump(
         &mut self,
         kind: u16,
@@ -255,7 +257,8 @@ impl Socket {
         self.dump_those(kind, body, |_| true)
     }
 
-    /// Does the same as [`Socket::dump`], but keeps only messages with a wanted body.
+    /// Lists a table of the kernel like [`Socket::dump`], but keeps only messages whose body
+    /// `is_wanted` accepts.
     pub fn dump_those(
         &mut self,
         kind: u16,
@@ -331,8 +334,9 @@ impl Socket {
         sent.map_err(KernelError::from)
     }
 
-    /// Sends all bytes in one call. The kernel accepts no more in one send than the socket's send
-    /// buffer size (v6.12 `netlink_sendmsg()`), 208 KiB unless it is raised.
+    /// Sends all bytes in one call, with a larger send buffer if necessary. The kernel accepts no
+    /// more in one send than the socket's send buffer size (v6.12 `netlink_sendmsg()`), 208 KiB
+    /// unless it is raised.
     fn send_whole(&self, bytes: &[u8]) -> Result<(), Errno> {
         match self.fd.send(bytes) {
             Err(Errno::EMSGSIZE) => {
@@ -356,7 +360,8 @@ impl Socket {
         let result = received.map(|()| each_message(&buffer, see));
         self.buffer = buffer;
         if result.is_err() {
-            // Unread messages must not pass for the reply to a later request, or keep a dump open.
+            // Unread messages must not be taken for the reply to a later request, or keep a dump
+            // open.
             let _ = self.drain();
         }
         result.map_err(unanswered)

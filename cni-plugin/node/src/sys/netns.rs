@@ -29,7 +29,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNs {
     file: File,
     path: PathBuf,
-    /// Namespace to return to, if known.
+    /// Namespace to which [`NetNs::run`] returns, if set by [`NetNs::set_home`].
     home: OnceCell<File>,
 }
 
@@ -131,7 +131,7 @@ impl NetNs {
         })
     }
 
-    /// Unmounts and deletes a namespace from [`NetNs::make_at`]. A missing one is a success.
+    /// Unmounts and deletes a namespace from [`NetNs::make_at`]. A missing namespace is a success.
     pub fn remove_at(path: &Path) -> Result<(), NetNsError> {
         let fail = |op, source| NetNsError::Io {
             op,
@@ -149,18 +149,20 @@ impl NetNs {
         }
     }
 
-    /// Path at which the namespace was opened.
+    /// Returns the path at which the namespace was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Inode of the namespace, which may be reused after its end; 0 if unknown.
+    /// Returns the inode of the namespace; 0 if unknown. The kernel may reuse the number after the
+    /// namespace is deleted.
     pub fn inode(&self) -> u64 {
         self.file.metadata().map_or(0, |of| of.ino())
     }
 
-    /// Sets the namespace to return to: the one in which `socket` was opened, which must be the
-    /// thread's. This takes half the time of a new socket, and only once.
+    /// Sets the namespace to which [`NetNs::run`] returns: the one in which `socket` was opened. It
+    /// must be the thread's present namespace. Otherwise each run opens a socket, which takes
+    /// longer.
     pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {
             let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
@@ -168,7 +170,7 @@ impl NetNs {
         Ok(())
     }
 
-    /// True if it is the namespace to which [`NetNs::run`] returns.
+    /// True if this namespace is the one to which [`NetNs::run`] returns.
     pub fn is_own(&self) -> Result<bool, NetNsError> {
         let fail = |source| NetNsError::Io {
             op: "inspect",
@@ -182,12 +184,12 @@ impl NetNs {
         Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
     }
 
-    /// Runs `work` in the namespace and returns, also if `work` panics. The thread returns to the
-    /// namespace from [`NetNs::set_home`], otherwise to its present one.
+    /// Runs `work` in the namespace. Then the thread returns to the namespace from
+    /// [`NetNs::set_home`], or if none is set, to its former one. It also returns if `work` panics.
     ///
-    /// The calling thread enters the namespace: a separate thread would cost 25 more system calls.
-    /// A thread that cannot return would do the host's work in a container, so the process aborts
-    /// then.
+    /// The calling thread itself enters the namespace, since a separate thread costs 25 more system
+    /// calls. If the thread can't return, the process aborts, because the thread would do the
+    /// host's work in a container.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io {
             op: "enter",
@@ -218,8 +220,8 @@ fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
     }
 }
 
-/// Opens the namespace in which `socket` was created. Looking up a thread's namespace in /proc
-/// would make the kernel create all folders of the path, for a process that runs for a millisecond.
+/// Opens the namespace in which `socket` was created. This is faster than a look-up in /proc, for
+/// which the kernel would first create all folders of the path for this short-lived process.
 pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.
@@ -228,8 +230,8 @@ pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Returns the cookie of this thread's namespace, which is unique since boot and readable in eBPF
-/// (Linux 5.14).
+/// Returns the cookie of this thread's namespace (Linux 5.14). A cookie is unique since boot and
+/// readable in eBPF.
 pub fn cookie() -> Result<u64, Errno> {
     let socket = UnixDatagram::unbound()
         .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
@@ -262,7 +264,8 @@ struct Home<'a>(&'a File);
 impl Drop for Home<'_> {
     fn drop(&mut self) {
         if let Err(errno) = setns(self.0, CloneFlags::CLONE_NEWNET) {
-            // The profiles abort on a panic: no thread goes on in a container's namespace.
+            // The build profiles abort on a panic, so no thread continues in a container's
+            // namespace.
             panic!("return from a container's network namespace: {errno}");
         }
     }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ExitStatus};
 
-/// A terminated program.
+/// Exit status and outputs of a terminated program.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit status.
@@ -68,9 +68,9 @@ fn exchange(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Input that the program has not got yet.
+/// Input that the program has not received yet.
 struct Input<'a> {
-    /// `None` once nothing is left, or the program does not read it.
+    /// `None` once all input is written, or if the program does not read it.
     pipe: Option<ChildStdin>,
     left: &'a [u8],
 }
@@ -93,7 +93,7 @@ impl Input<'_> {
 
 /// Output read so far.
 struct Output<P> {
-    /// `None` at its end.
+    /// `None` after the end of the output.
     pipe: Option<P>,
     text: Vec<u8>,
 }

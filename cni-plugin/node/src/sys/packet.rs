@@ -27,7 +27,7 @@ impl PacketSocket {
     /// Opens a socket on the link with this index that receives UDP packets to `port`.
     pub fn open(index: u32, port: u16) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol it receives nothing until it is bound to one.
+        // Without a protocol the socket receives nothing until bind(2) sets one.
         let fd = socket(
             AddressFamily::Packet,
             SockType::Datagram,

@@ -22,7 +22,7 @@ pub fn make_folders(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Options to open a file, and its mode if it is created.
+/// Returns options to open a file. A new file gets the mode 0600.
 pub fn options() -> OpenOptions {
     let mut options = File::options();
     options.mode(FILE_MODE);

@@ -1,5 +1,5 @@
-//! Taps. rtnetlink cannot create them. `/dev/net/tun` does, in the namespace of the thread that
-//! opens it.
+//! Tap devices. rtnetlink cannot create them. `/dev/net/tun` does, in the namespace of the thread
+//! that opens it.
 
 #![expect(unsafe_code, reason = "the driver takes ioctls")]
 
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 
 const DRIVER: &str = "/dev/net/tun";
 
-/// A tap that is deleted with this value, unless it is kept.
+/// A tap that is deleted when this value is dropped, unless [`Tap::keep`] is called.
 #[derive(Debug)]
 pub struct Tap(File);
 
@@ -67,7 +67,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Makes the tap persistent, so that it stays when it is closed.
+    /// Makes the tap persistent, so that it outlives this value.
     pub fn keep(self) -> io::Result<()> {
         self.set(libc::TUNSETPERSIST, 1)
     }

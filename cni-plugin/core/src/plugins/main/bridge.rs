@@ -105,13 +105,13 @@ impl Bridge {
         LinkRef::host(self.bridge.clone())
     }
 
-    /// Returns the bridge's hardware address, present or planned.
+    /// Returns the bridge's hardware address, or the planned one if the bridge does not exist.
     fn mac(&self, facts: &Facts) -> Mac {
         let present = facts.link(&self.at()).and_then(|fact| fact.mac);
         present.unwrap_or_else(|| bridge_mac(&self.bridge, &facts.boot_id))
     }
 
-    /// True if the bridge exists without a set hardware address, and would take the new port's.
+    /// True if the bridge exists and may take over the hardware address of the new port.
     fn is_changed_by_port(&self, call: &Call<'_>, facts: &Facts) -> bool {
         facts
             .link(&self.at())
@@ -181,8 +181,8 @@ impl Bridge {
         steps
     }
 
-    /// Sets the port up after everything that filters its frames exists. Last also for speed: the
-    /// kernel's work for a new carrier would delay every later step.
+    /// Returns the steps that set the port up. They follow all steps that filter its frames. They
+    /// also come last for speed: the kernel's work for a new carrier would delay every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
@@ -195,9 +195,9 @@ impl Bridge {
         steps
     }
 
-    /// Waits until the bridge has a carrier, which takes a forwarding port. Before the kernel has
-    /// processed the first carrier, it drops the node's packets. Does not wait with a spanning
-    /// tree, where that takes many seconds.
+    /// Returns the steps that wait until the bridge has a carrier, which requires a forwarding
+    /// port. Before the kernel has processed the first carrier, it drops the node's packets. Empty
+    /// for a bridge with a spanning tree, where a new port takes many seconds to forward.
     fn wait_up(&self, facts: &Facts) -> Vec<Step> {
         if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
             return Vec::new();
@@ -228,7 +228,7 @@ impl Bridge {
         self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
-    /// Completes the IPAM's lease: interface, gateways, default routes.
+    /// Adds the interface index, missing gateways and missing default routes to the IPAM's lease.
     fn complete_lease(&self, lease: Lease) -> Result<Lease, Error> {
         interface::refuse_no_addresses(&lease.ips)?;
         mtu::refuse_ipv6_below(self.mtu, &lease.ips)?;
@@ -313,8 +313,9 @@ impl Bridge {
         Ok(steps)
     }
 
-    /// Sets a foreign bridge's hardware address permanently before it becomes a gateway. Otherwise
-    /// its address changes when a port with a lower one is added, and neighbours lose it.
+    /// Returns the step that fixes the hardware address of an existing bridge before it becomes a
+    /// gateway. Otherwise the bridge's address changes when a port with a lower address is added,
+    /// and neighbours lose the gateway.
     fn pin_mac(&self, facts: &Facts) -> Step {
         Step::add(Attr {
             at: self.at(),
@@ -386,7 +387,8 @@ impl ThroughLink for Bridge {
             result.interfaces.push(interface::of_host(&name, mac));
         }
         steps.extend(opened);
-        // The announcement of the container's end, when it came up, met a port that was down.
+        // The container's end was announced when it came up, but the port was down and dropped
+        // that.
         steps.push(Step::add(Attr {
             at: pod.clone(),
             to: LinkAttr::Announce(mac),
@@ -492,8 +494,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// True if a bridge without a set hardware address changes its address when a port with this
-/// address is added. A bridge without any address can't even be set up.
+/// True if a bridge may change its hardware address when a port with the address `port` is added. A
+/// bridge without any address can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }

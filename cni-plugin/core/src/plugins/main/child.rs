@@ -12,7 +12,7 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 
-/// A configuration of one of these types.
+/// A `macvlan`, `ipvlan` or `vlan` configuration.
 #[derive(Debug)]
 pub struct Child {
     /// `master`: a name or an alternative name.
@@ -24,7 +24,7 @@ pub struct Child {
     dns: Option<Dns>,
 }
 
-/// Settings that differ between the types.
+/// Type of the child, with the settings that only this type has.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ChildKind {
     /// Has a separate hardware address, and at most its parent's MTU.
@@ -67,7 +67,8 @@ impl Child {
         }
     }
 
-    /// Returns the fact needed to find the parent of this name.
+    /// Returns the fact that [`Self::find`] needs. Without a name the parent is the link of the
+    /// default route.
     fn need(&self, parent: Option<LinkName>) -> Need {
         match parent {
             Some(name) => Need::NamedLink(self.ns, name),
@@ -75,7 +76,8 @@ impl Child {
         }
     }
 
-    /// Finds the parent of this name: its namespace and name, and its fact.
+    /// Returns the parent's namespace and name, and its fact. Without a name the parent is the link
+    /// of the default route.
     fn find<'a>(
         &self,
         parent: Option<LinkName>,
@@ -97,7 +99,8 @@ impl Child {
         )))
     }
 
-    /// Refuses a VLAN on a parent that is down. Unlike other children it could not come up.
+    /// Refuses a VLAN on a parent that is down, because the VLAN could not come up. Children of the
+    /// other types can.
     fn refuse_down(&self, parent: Option<LinkName>, facts: &Facts) -> Result<(), Error> {
         let (at, fact) = self.find(parent, facts)?;
         if matches!(self.kind, ChildKind::Vlan { .. }) && !fact.up {
@@ -109,8 +112,8 @@ impl Child {
         Ok(())
     }
 
-    /// Returns the requested MTU, within the bounds of the kind. A child without one gets the
-    /// parent's, which must suffice for the addresses.
+    /// Returns the requested MTU; `None` means the parent's MTU. An MTU outside the bounds of the
+    /// type, or too small for an IPv6 address of the lease, is an error.
     fn mtu(
         &self,
         call: &Call<'_>,
@@ -133,8 +136,8 @@ impl Child {
         Ok(mtu)
     }
 
-    /// Returns the addresses. An ipvlan requires addresses, and without an IPAM takes over the ones
-    /// in `prevResult`.
+    /// Returns the lease to apply; `None` for a child without addresses. An ipvlan requires
+    /// addresses. Without an IPAM, an ipvlan takes over the addresses in `prevResult`.
     fn lease(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Option<Lease>, Error> {
         let given = match self.kind {
             ChildKind::Macvlan { .. } | ChildKind::Vlan { .. } => lease,
@@ -167,8 +170,8 @@ impl Child {
         }
     }
 
-    /// Returns the child's hardware address, the one to request from the kernel, and the link kind
-    /// below `parent`.
+    /// Returns the hardware address that the child will have, the hardware address to request from
+    /// the kernel, and the link kind with its parent.
     fn link(
         &self,
         call: &Call<'_>,
@@ -319,14 +322,14 @@ impl Plugin for Child {
         }
     }
 
-    /// False for an ipvlan without `master`: its parent was an interface of a `prevResult` that no
-    /// longer exists.
+    /// False for an ipvlan without `master`: its parent's name was in a `prevResult` that is no
+    /// longer available.
     fn is_reconstructible(&self) -> bool {
         !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()
     }
 
-    /// Requires the parent, without which no ADD can work. A parent in the container does not exist
-    /// yet.
+    /// Returns the need for the parent, without which no ADD can work. A parent in the container
+    /// does not exist yet.
     fn status_needs(&self) -> Vec<Need> {
         match self.ns {
             Ns::Host => vec![self.need(self.parent.clone())],

@@ -8,9 +8,10 @@ use crate::plan::thing::{Link, LinkKind, LinkRef};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::{Call, interface};
 
-/// Kind of the pair.
+/// Link kind of the pair.
 ///
-/// The node has the primary end of a netkit. Settings and programs can be changed only from there.
+/// The primary end of a netkit is on the node. Settings and programs of both ends can be changed
+/// only from the primary end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Device {
     Veth,
@@ -86,8 +87,8 @@ impl Device {
         })
     }
 
-    /// Returns both ends for a result, the node's first, without `mac` if they have no hardware
-    /// address.
+    /// Returns the entries of both ends in `interfaces` of a CNI result, the node's end first.
+    /// Their `mac` is empty if the ends have no hardware address.
     pub(super) fn interfaces(self, call: &Call<'_>, pod_mac: Mac) -> [Interface; 2] {
         let text = |mac| {
             self.addressed(mac)
@@ -102,8 +103,8 @@ impl Device {
         [host, call.interface(text(pod_mac))]
     }
 
-    /// Returns the steps that delete a pair without a record, and the masquerading of its
-    /// container's addresses.
+    /// Returns the steps that delete a container's pair if its record is lost. With `ip_masq` they
+    /// also delete the masquerading of the container's addresses.
     pub(super) fn teardown_without_record(self, call: &Call<'_>, ip_masq: bool) -> Vec<Step> {
         interface::del_pair(call, self.host(call), ip_masq)
     }

@@ -25,7 +25,7 @@ pub struct HostDevice {
     dns: Option<Dns>,
 }
 
-/// The device on this host.
+/// Result of the search for the device on this host.
 enum Found<'a> {
     Link(IfName, &'a LinkFact),
     Userspace,
@@ -84,7 +84,8 @@ impl HostDevice {
         }
     }
 
-    /// True if the configuration names a bus device, whose driver shows if a program drives it.
+    /// True if the configuration names a device on a bus. The driver of such a device shows if a
+    /// user-space program drives it.
     fn has_bus(&self) -> bool {
         self.device.pci.is_some() || self.device.id.is_some()
     }
@@ -93,7 +94,8 @@ impl HostDevice {
         mtu::refuse_ipv6_below(Some(fact.mtu), lease.map_or(&[], |lease| &lease.ips))
     }
 
-    /// Plans a device that a program drives: the program uses the addresses.
+    /// Plans a device that a user-space program drives. The result tells the addresses to the
+    /// program, and no link is configured.
     fn driven_by_program(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
         let mut result = AddResult {
             interfaces: vec![call.interface(String::new())],
@@ -124,7 +126,7 @@ fn bus_id(json: &Json, key: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// Checks a path: it must be below `/sys/devices/`, without `..`.
+/// Checks `kernelpath`: it must be below `/sys/devices/`, without `..`.
 fn path(text: &str) -> Result<String, Error> {
     let is_below = text.starts_with(DEVICES)
         && !text.contains('\0')
@@ -138,7 +140,7 @@ fn path(text: &str) -> Result<String, Error> {
     }
 }
 
-/// Checks the name of a device in its bus's folder.
+/// Checks a device's name in the sysfs folder of its bus, for example a PCI address.
 fn of_bus(key: &str, text: &str) -> Result<String, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || ":._-".contains(c);
     let fits = text.chars().all(is_name) && text != "." && text != "..";
@@ -228,7 +230,8 @@ impl Plugin for HostDevice {
         false
     }
 
-    /// Requires the device, which a container may hold at this moment.
+    /// Returns the need for the device. A missing device is only a warning, because a container may
+    /// hold it at this moment.
     fn status_needs(&self) -> Vec<Need> {
         vec![Need::Device(self.device.clone())]
     }

@@ -1,5 +1,5 @@
-//! `netkit`: a netkit (Linux 6.7). Its primary end, on the node, routes to the container. Without
-//! an IPAM the plugin creates only the pair.
+//! `netkit`: a netkit pair (Linux 6.7). Its primary end, on the node, routes to the container.
+//! Without an IPAM the plugin creates only the pair.
 
 use super::device::{Device, Ends};
 use super::ptp::Ptp;
@@ -15,7 +15,7 @@ use crate::plugins::{Addresses, Call, Planned, Plugin, interface};
 /// A `netkit` configuration.
 #[derive(Debug)]
 pub struct Netkit {
-    /// The plan with addresses.
+    /// Configuration as a `ptp` plugin, which plans a pair with addresses.
     routed: Ptp,
 }
 

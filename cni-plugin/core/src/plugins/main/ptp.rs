@@ -31,7 +31,7 @@ pub struct Ptp {
     pub(super) device: Device,
     /// Hardware address of the container's end, if configured.
     pub(super) mac: Option<Mac>,
-    /// The routed form.
+    /// Keys of the routed form; `None` if `routed` is false.
     routed: Option<Routed>,
 }
 
@@ -56,8 +56,8 @@ impl Ptp {
         self.mac.unwrap_or_else(|| call.pod_mac())
     }
 
-    /// Plans the container's side. It reaches its own prefix only through the gateway, which is one
-    /// hop away.
+    /// Plans the container's side. The container reaches its own prefix only through the gateway,
+    /// which is directly on the link.
     fn container(call: &Call<'_>, ips: &[IpConfig], lease: &Lease) -> Result<Vec<Step>, Error> {
         let mut steps = interface::configure(&call.pod(), ips, &lease.routes, Dad::Off);
         let mut routes = Vec::new();
@@ -106,7 +106,8 @@ impl Ptp {
         steps
     }
 
-    /// Plans the host's side: the gateway address on its end, and the route to the container.
+    /// Plans the host's side: the gateway address on the host's end, and the route to the
+    /// container.
     fn host(port: &LinkRef, ips: &[IpConfig]) -> Result<Vec<Step>, Error> {
         let mut steps = Vec::new();
         for ip in ips {
@@ -202,7 +203,8 @@ impl Plugin for Ptp {
             |routed| Ok(routed.host(&port, &ips)),
         )?);
         if self.ip_masq {
-            // The networks are the IPAM's, not the routed form's.
+            // Masquerading needs the IPAM's networks. The routed form has replaced them by single
+            // addresses.
             steps.extend(interface::masquerade(call, &given.ips));
         }
         // The container's end comes up last, so no packet passes before the rules and routes exist.
@@ -247,7 +249,7 @@ impl Plugin for Ptp {
         }
     }
 
-    /// Warns of a table without a route: the next rule applies then.
+    /// Warns if the configured table has no route, because the next rule applies then.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
         let Some(table) = self.table() else {

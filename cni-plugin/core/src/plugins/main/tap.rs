@@ -62,7 +62,7 @@ impl TapConf {
         Ok(mtu)
     }
 
-    /// Returns the bridge's own name, which is not an alternative name.
+    /// Returns the bridge's primary name, also if the configuration has an alternative name.
     fn bridge(&self, facts: &Facts) -> Result<Option<IfName>, Error> {
         let Some(bridge) = &self.bridge else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `vlan`: a child of a link for one of its VLANs, with the parent's hardware address.
+//! `vlan`: a child of a link for one VLAN, with the parent's hardware address.
 
 use super::child::{Child, ChildKind};
 use crate::cni::{Error, Json, NetConf};

@@ -12,16 +12,16 @@ use crate::plugins::interface::{self, Dad};
 use crate::plugins::{Addresses, Call, Linked, Planned, Plugin, ThroughLink, mtu};
 use std::net::IpAddr;
 
-/// IANA's port of VXLAN. The kernel's own default is an older one, 8472.
+/// UDP port that IANA assigned to VXLAN. The kernel's default, 8472, is older than the assignment.
 const PORT: i64 = 4789;
 const MAX_ID: i64 = 0xff_ffff;
 
 /// A `vxlan` configuration.
 #[derive(Debug)]
 pub struct VxlanConf {
-    /// The link, without its underlay.
+    /// The link. Its `dev` stays `None` here; a plan sets it.
     vxlan: Vxlan,
-    /// Underlay of the host: a name or an alternative name.
+    /// Underlay link on the host, by name or alternative name.
     dev: Option<LinkName>,
     mtu: Option<i64>,
     dns: Option<Dns>,
@@ -61,7 +61,7 @@ impl VxlanConf {
         dev.map(|name| Need::NamedLink(Ns::Host, name))
     }
 
-    /// Finds the underlay: its own name, which is not an alternative name, and its fact.
+    /// Returns the underlay's primary name and its fact; `None` if no underlay is configured.
     fn underlay<'a>(&self, facts: &'a Facts) -> Result<Option<(LinkRef, &'a LinkFact)>, Error> {
         let Some(name) = &self.dev else {
             return Ok(None);
@@ -77,8 +77,8 @@ impl VxlanConf {
         )))
     }
 
-    /// Returns the requested MTU, or the largest that the underlay carries in one packet. Without
-    /// an underlay it is the kernel's default.
+    /// Returns the requested MTU, otherwise the largest that the underlay can carry in one packet.
+    /// `None` means the kernel's default, for a vxlan without an underlay.
     fn mtu(&self, facts: &Facts, lease: Option<&Lease>) -> Result<Option<u32>, Error> {
         let overhead = self.vxlan.overhead();
         let (bounds, whose, most) = match self.underlay(facts)? {
@@ -97,7 +97,7 @@ impl VxlanConf {
     }
 }
 
-/// Reads a number within bounds.
+/// Reads a number from `least` to `most` under `key`; `None` if absent.
 fn number(json: &Json, key: &str, least: i64, most: i64) -> Result<Option<i64>, Error> {
     match json.i64(key)? {
         Some(wrong) if !(least..=most).contains(&wrong) => Err(Error::config(format!(
@@ -147,8 +147,8 @@ fn remote(json: &Json, has_dev: bool) -> Result<Option<IpAddr>, Error> {
     Ok(ip)
 }
 
-/// Refuses an address of one link without that link. The kernel would say EINVAL (v6.12
-/// `drivers/net/vxlan/vxlan_core.c`, `vxlan_config_validate()`).
+/// Refuses a multicast or link-local address if no underlay link is configured. The kernel would
+/// return EINVAL (v6.12 `drivers/net/vxlan/vxlan_core.c`, `vxlan_config_validate()`).
 fn needs_dev(ip: IpAddr, has_dev: bool) -> Result<(), Error> {
     let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if !has_dev && (ip.is_multicast() || is_link_local) {
@@ -216,7 +216,7 @@ impl Plugin for VxlanConf {
         vec![Feature::Vxlan]
     }
 
-    /// Requires the underlay, without which no ADD can work.
+    /// Returns the need for the underlay, without which no ADD can work.
     fn status_needs(&self) -> Vec<Need> {
         self.need().into_iter().collect()
     }

@@ -22,13 +22,13 @@ use crate::plugins::interface::host_links;
 use crate::plugins::{Call, Planned, Plugin};
 
 /// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5). The kernel therefore gives
-/// the ifb neither IPv6 nor a link-local address, which would only make it send. Nothing compares a
-/// packet through an ifb with its MTU.
+/// the ifb neither IPv6 nor a link-local address, which would only make it send. The kernel never
+/// compares a packet with the MTU of an ifb.
 const IFB_MTU: u32 = 1279;
 /// Transmit queue length of an ifb in packets: as for a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
 
-/// Side of the interface on which the container's packets are shaped.
+/// Link on which the container's packets are shaped.
 enum ShapedSide {
     /// A pair of links, a veth or a netkit, is shaped on the host's end.
     Pair {
@@ -86,8 +86,8 @@ impl Bandwidth {
         })
     }
 
-    /// Shapes a pair on its host end alone, which leaves the root queue and the filters of the
-    /// container's end to the container. An ifb shapes the packets from the container.
+    /// Returns the steps that shape a link pair on its host end alone. The container keeps control
+    /// of the root queue and the filters of its end. An ifb shapes the packets from the container.
     fn of_pair(
         &self,
         call: &Call<'_>,
@@ -121,7 +121,8 @@ impl Bandwidth {
         through_ifb(ifb.clone(), host, shaping, Some(call.mark(ifb)))
     }
 
-    /// Shapes an interface that has no host end. An ifb shapes the packets to the container.
+    /// Returns the steps that shape an interface without a host end. An ifb shapes the packets to
+    /// the container.
     fn of_pod(&self, call: &Call<'_>, queue: Queue, facts: &Facts, mtu: u32) -> Vec<Step> {
         let ifb = call.ifb(Ns::Pod);
         let (mut shapers, mut guards) = (Vec::new(), Vec::new());
@@ -166,8 +167,9 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the queue of an ifb, without `fq` if possible. A packet from an ifb would still
-    /// carry `fq`'s departure time, and a socket would report that as the packet's receive time.
+    /// Returns the queue for an ifb, which is not `fq` if the kernel has another. A packet from an
+    /// ifb would still carry `fq`'s departure time, and a socket would report that as the packet's
+    /// receive time.
     fn untimed(&self, queue: Queue, facts: &Facts) -> Queue {
         self.best(|feature| feature != Feature::Fq && facts.has(feature))
             .unwrap_or(queue)
@@ -186,8 +188,8 @@ impl Bandwidth {
         }
     }
 
-    /// Refuses ingress shaping for an ipvlan of mode l3s: its received packets pass no filter of
-    /// this interface.
+    /// Refuses ingress shaping for an ipvlan of mode l3s. The packets that such an interface
+    /// receives pass none of its filters.
     fn refuse_l3s(&self, call: &Call<'_>, pod: &LinkFact) -> Result<(), Error> {
         if self.ingress.is_some()
             && pod.kind == "ipvlan"
@@ -230,8 +232,8 @@ fn through_ifb(ifb: LinkRef, from: LinkRef, shaping: Shaping, mark: Option<Step>
     steps
 }
 
-/// Returns the steps that guard the container's `AF_XDP` sockets; none if the kernel lacks the
-/// feature.
+/// Returns the steps that keep the container's `AF_XDP` sockets from bypassing the egress limit;
+/// empty if the kernel lacks the feature.
 fn xsk_guard(call: &Call<'_>, facts: &Facts) -> Vec<Step> {
     let (Some(netns), true) = (facts.netns, facts.has(Feature::XskBind)) else {
         return Vec::new();
@@ -262,8 +264,9 @@ fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
     steps.iter().flat_map(shapers_in)
 }
 
-/// Refuses to replace a queue that an administrator chose, since no later step would restore it.
-/// Also refuses to attach a program beside an ingress queue, where it would see the wrong packets.
+/// Refuses to replace a root queue that an administrator chose, since no later step would restore
+/// it. Also refuses a link whose received packets are already redirected, and an egress program on
+/// a link with the qdisc `ingress`, which has no egress filters.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     for step in steps {
         let Step::Add(Thing::Redirect(Redirect { from, .. })) = step else {
@@ -296,8 +299,8 @@ fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns warnings if a container without a host end is limited, and some of its sockets bypass
-/// the limit.
+/// Returns a warning for each kind of socket that bypasses the egress limit of an interface without
+/// a host end.
 fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     let is_in_pod =
         |shaping: &Shaping| shaping.is_all_in(Ns::Pod) && shaping.shaper(Toward::Network).is_some();
@@ -325,7 +328,8 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
 }
 
 /// Returns `queue`, but replaces TBF with `pfifo_fast` by HTB if the link's `txqueuelen` is 0 and
-/// the kernel has HTB. Each band of `pfifo_fast` holds `txqueuelen` packets, so it would hold none.
+/// the kernel has HTB. Each band of `pfifo_fast` holds `txqueuelen` packets, so here it would hold
+/// none.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
     if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) {
@@ -335,7 +339,7 @@ fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     }
 }
 
-/// Returns the queue that shapes on this kernel; the error lists the missing features.
+/// Returns `queue`. If it is `None`, the error lists the kernel features that shaping needs.
 fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     if let Some(queue) = queue {
         return Ok(queue);
@@ -352,7 +356,8 @@ fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     )))
 }
 
-/// Returns the result's entry for the ifb that `steps` create, if any.
+/// Returns the entry for the ifb that `steps` create, for `interfaces` of the CNI result; `None` if
+/// they create no ifb.
 fn ifb_interface(steps: &[Step], call: &Call<'_>) -> Option<Interface> {
     for step in steps {
         let Step::Add(Thing::Link(link)) = step else {
@@ -371,8 +376,8 @@ fn ifb_interface(steps: &[Step], call: &Call<'_>) -> Option<Interface> {
     None
 }
 
-/// Returns the step that lowers the size of the interface's GSO packets to the size that its
-/// shaper handles.
+/// Returns the step that lowers the maximum size of the interface's GSO packets to the size that
+/// its egress shaper handles; `None` if no change is needed.
 fn limit_gso(steps: &[Step], call: &Call<'_>, pod: &LinkFact) -> Option<Step> {
     let sent = shapers(steps).find(|shaper| shaper.toward == Toward::Network)?;
     let size = sent.gso_max_size()?;
@@ -477,8 +482,8 @@ impl Plugin for Bandwidth {
     }
 }
 
-/// Returns the reason why this kernel has no better queue than `queue`; `None` if there is none
-/// better.
+/// Returns the kernel features that a better queue than `queue` needs, as a text; `None` if `queue`
+/// is the best.
 pub fn shortcoming(queue: Queue, has: impl Fn(Feature) -> bool) -> Option<String> {
     let lacking: Vec<&str> = queue.lacking(has).into_iter().map(Feature::name).collect();
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))

@@ -11,13 +11,14 @@ use crate::plugins::interface::{host_end, host_links};
 use crate::plugins::{Call, Planned, Plugin};
 use std::net::IpAddr;
 
-/// Lists of legacy iptables tables, which nf_tables does not show; true for IPv4.
+/// Files that list the tables of legacy iptables, which nf_tables does not show. The flag is true
+/// for IPv4.
 const LEGACY: [(&str, bool); 2] = [
     ("/proc/net/ip_tables_names", true),
     ("/proc/net/ip6_tables_names", false),
 ];
 
-/// Names that can't be an administrator's chain.
+/// Names that `iptablesAdminChainName` can't have.
 const RESERVED: [&str; 12] = [
     "INPUT",
     "FORWARD",
@@ -45,7 +46,7 @@ pub struct Firewall {
     refusal: Option<Error>,
 }
 
-/// The host's firewall that drops forwarded packets.
+/// Firewall of the host that gets the container's forwarding rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backend {
     /// firewalld if it runs, otherwise chains.
@@ -148,8 +149,8 @@ fn bridge(prev: &AddResult) -> Result<IfName, Error> {
     })
 }
 
-/// Returns the legacy iptables tables for the families of the addresses that can drop packets. A
-/// NAT table does not.
+/// Returns the legacy iptables tables that can drop packets, for the address families in `addrs`.
+/// NAT tables drop nothing and are left out.
 fn legacy(addrs: &[IpAddr], facts: &Facts) -> Vec<LegacyTable> {
     let mut dropping = Vec::new();
     for (path, is_ipv4) in LEGACY {

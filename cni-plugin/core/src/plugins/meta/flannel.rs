@@ -1,8 +1,8 @@
-//! `flannel`: generates the configuration of another plugin, which does the work, from flanneld's
-//! file about this node.
+//! `flannel`: generates the configuration of a delegate plugin from flanneld's file about this
+//! node.
 //!
 //! The reference plugin saves this configuration in a file for its DEL. braid writes the file too,
-//! so each can detach the other's attachments.
+//! so each of the two plugins can detach attachments of the other.
 
 use crate::cni::address::parse_cidr;
 use crate::cni::{Error, Json, NetConf};
@@ -13,16 +13,17 @@ use crate::plan::{Facts, Need};
 use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 
-/// The plugin type.
+/// CNI `type` of this plugin.
 pub const FLANNEL: &str = "flannel";
 /// Default of `subnetFile`, flanneld's file.
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 /// Default of `dataDir`, the folder of the generated configurations.
 const DATA_DIR: &str = "/var/lib/cni/flannel";
-/// Key under which [`Flannel`] finds the generated configuration.
+/// Key under which the configuration of [`Flannel`] holds the generated configuration.
 const MADE: &str = "made";
 
-/// The file with the generated configuration of the working plugin.
+/// A `flannel` configuration. The plugin itself only writes the delegate's generated configuration
+/// to a file.
 #[derive(Debug)]
 pub struct Flannel {
     data_dir: String,
@@ -63,7 +64,7 @@ pub fn data_file(conf: &NetConf, container_id: &str) -> Result<String, Error> {
     ))
 }
 
-/// Adds the generated configuration to `conf`.
+/// Returns `conf` with the delegate's generated configuration `made` added, for [`Flannel::parse`].
 #[must_use]
 pub fn with_made(conf: &NetConf, made: &Json) -> NetConf {
     let mut json = Json::clone(&conf.json);
@@ -82,7 +83,8 @@ fn note_path(data_dir: &str, container_id: &str) -> String {
     format!("{data_dir}/{container_id}")
 }
 
-/// Generates the working plugin's configuration from `delegate`, `ipam` and flanneld's file.
+/// Generates the delegate's configuration from the keys `delegate` and `ipam`, and from `text`, the
+/// content of flanneld's `file`.
 pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     let subnet = Subnet::parse(text).map_err(|err| Error::internal(format!("{file}: {err}")))?;
@@ -116,14 +118,15 @@ pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     Ok(made)
 }
 
-/// Generates the configuration without flanneld's file, for DEL: it still names the IPAM.
+/// Generates the delegate's configuration for DEL, without flanneld's file. It names the IPAM, but
+/// not the node's subnets.
 pub fn delegate_for_release(conf: &NetConf) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     made.set("ipam", ipam(conf)?);
     Ok(made)
 }
 
-/// Generates the keys that need no file.
+/// Generates the delegate's configuration without `ipam` and without keys from flanneld's file.
 fn bare_delegate(conf: &NetConf) -> Result<Json, Error> {
     let mut made = conf
         .json
@@ -181,7 +184,7 @@ fn ipam(conf: &NetConf) -> Result<Json, Error> {
     Ok(ipam)
 }
 
-/// This node's network, as flanneld reports it.
+/// Content of flanneld's file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Subnet {
     /// Networks of the cluster, IPv4 before IPv6.

@@ -21,12 +21,12 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Number of ports from which the ports in eBPF maps are counted in advance. With fewer, a full map
-/// reports itself.
+/// Minimum number of requested host ports for which the used entries of the eBPF maps are counted
+/// in advance. With fewer host ports, the kernel's error for a full map suffices.
 const MANY: usize = 64;
-/// Kernel features that eBPF needs to redirect clients.
+/// Kernel features that the eBPF backend needs.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
-/// Kernel features that eBPF needs to redirect this host's own clients from `[::1]`.
+/// Kernel features that eBPF needs to redirect this host's own connections to ports at `[::1]`.
 const AT_LOOPBACK: &[Feature] = &[Feature::CgroupBpf];
 
 impl Portmap {
@@ -67,9 +67,9 @@ impl Portmap {
         ports
     }
 
-    /// Returns the backend that redirects clients to the container. eBPF rewrites only sources
-    /// whose replies would bypass the host, and tests no conditions. It redirects only to a veth,
-    /// or to a netkit with a hardware address.
+    /// Returns the backend that redirects clients to the container. eBPF must be requested, without
+    /// `masqAll` and without conditions, which it can't do. It needs the kernel features, and a
+    /// veth or a netkit with a hardware address. Otherwise the backend is nf_tables.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
         if self.asked != RequestedBackend::Ebpf
             || self.masq_all
@@ -97,7 +97,7 @@ impl Portmap {
         })
     }
 
-    /// Returns the thing to add, with everything that its step needs.
+    /// Returns the host ports to add, with their backend, source rewrites and conditions.
     fn host_ports(
         &self,
         call: &Call<'_>,
@@ -117,8 +117,8 @@ impl Portmap {
         }
     }
 
-    /// Returns the warning that a different backend is used than `backend` requests; `None`
-    /// otherwise.
+    /// Returns a warning if `backend`, which will be used, is not the requested backend; otherwise
+    /// `None`.
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
             Backend::Nftables if self.asked == RequestedBackend::Iptables => {
@@ -161,7 +161,7 @@ impl Portmap {
             if !ports.iter().any(|port| port.to.ip() == addr) {
                 continue;
             }
-            // If the host's NAT sees bridged packets, a neighbour's reply passes it without a
+            // If the host's NAT sees bridged packets, replies to a neighbour pass the NAT without a
             // rewrite.
             let rewrite = if self.masq_all {
                 Rewrite::All
@@ -187,7 +187,7 @@ fn lacking(facts: &Facts) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
-/// Refuses more ports than the eBPF maps hold, before anything is changed.
+/// Refuses more ports than the eBPF maps can hold, before anything is changed.
 fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     let wanted = EbpfCounts {
         ports: all.by_ebpf().count(),
@@ -215,7 +215,7 @@ fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if one of the ports includes `[::1]`, whose sockets eBPF can redirect.
+/// True if a port includes `[::1]` and eBPF can redirect this host's own connections to it.
 fn is_at_loopback(ports: &[HostPort]) -> bool {
     ports.iter().any(|port| port.at.is_at_loopback())
 }
@@ -236,7 +236,7 @@ fn first_of_each_family(prev: &AddResult, call: &Call<'_>) -> Vec<IpNet> {
     [v4, v6].into_iter().flatten().collect()
 }
 
-/// True for the container's interface of this call.
+/// True if `interface` is the container's interface of this call.
 fn is_own(interface: &Interface, call: &Call<'_>) -> bool {
     interface.name == call.ifname.as_str() && !interface.sandbox.is_empty()
 }
@@ -254,7 +254,8 @@ fn bridge_nf(ip: IpNet) -> &'static str {
     }
 }
 
-/// Lets this host's packets from `127.0.0.1` leave through the link to the container.
+/// Returns the step that lets this host's packets from `127.0.0.1` leave through the link to the
+/// container.
 fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
     let at =
         bridge(prev, facts).or_else(|| host_links(prev).find(|at| facts.link(at).is_some()))?;
@@ -267,8 +268,8 @@ fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
     }))
 }
 
-/// Enables hairpin on the container's bridge port if the host's NAT sees bridged packets. A
-/// container's packet to its own host port then never leaves the bridge.
+/// Returns the step that enables hairpin on the container's bridge port, if the host's NAT sees
+/// bridged packets. A container's packet to its own host port then never leaves the bridge.
 fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
     bridge(prev, facts)?;
     let is_carried =
@@ -366,7 +367,7 @@ impl Plugin for Portmap {
             .into_iter()
             .collect();
         steps.push(Step::add(all));
-        // After the ports, whose table drops packets from outside for 127.0.0.0/8.
+        // Follows the ports, because their table drops packets from outside to 127.0.0.0/8.
         if has_loopback {
             steps.extend(route_localnet(&result, facts));
         }

@@ -14,20 +14,21 @@ use crate::plugins::{Call, Planned, Plugin};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// First table to try if none is configured.
+/// First routing table to try if `table` is not configured.
 const FIRST_TABLE: u32 = 100;
 /// Default metric of an IPv6 route (`IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
 
-/// A `sbr` configuration.
+/// An `sbr` configuration.
 #[derive(Debug)]
 pub struct Sbr {
-    /// `table`: only add rules for this table, which is filled by others.
+    /// `table`: routing table of the rules. With this key the plugin adds only rules; other
+    /// programs fill the table.
     table: Option<u32>,
     /// `gateways`: at most one per family, instead of the gateways of the addresses.
     gateways: Vec<IpAddr>,
-    /// `addSourceHints`: keeps the networks of the addresses in the main table, each with its
-    /// address as the source.
+    /// `addSourceHints`: keeps the routes to the networks of the addresses in the main table, each
+    /// with the address as its source.
     source_hints: bool,
 }
 
@@ -86,8 +87,8 @@ impl Sbr {
         routes
     }
 
-    /// Returns the steps that delete the interface's routes from the main table, except those with
-    /// a source hint.
+    /// Returns the steps that delete the interface's routes from the main table. With
+    /// `addSourceHints` they keep or add the routes with a source hint.
     fn leave_main(
         &self,
         ips: &[&IpConfig],
@@ -200,7 +201,8 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(gateways)
 }
 
-/// Returns the addresses of the interface: all that the result does not assign to another one.
+/// Returns the addresses of the interface `ifname`: all that `prev` does not assign to another
+/// interface.
 fn own<'a>(prev: &'a AddResult, ifname: &IfName) -> Result<Vec<&'a IpConfig>, Error> {
     if prev.ips.is_empty() {
         return Err(Error::config(format!(
@@ -249,7 +251,7 @@ fn plain(at: &LinkRef, dst: IpNet, table: u32) -> Route {
     }
 }
 
-/// Returns the default destination of a gateway's family.
+/// Returns the destination of a default route in the family of `gw`.
 fn everywhere(gw: IpAddr) -> IpNet {
     match gw {
         IpAddr::V4(_) => ipnet::Ipv4Net::default().into(),
@@ -257,8 +259,8 @@ fn everywhere(gw: IpAddr) -> IpNet {
     }
 }
 
-/// True for the destinations that every link has regardless of the sender: IPv6 link-local and
-/// multicast.
+/// True if `dst` is IPv6 link-local or multicast. Every link has routes to these destinations, for
+/// packets from any address.
 fn is_of_link_itself(dst: &IpNet) -> bool {
     match dst {
         IpNet::V4(_) => false,
@@ -266,8 +268,8 @@ fn is_of_link_itself(dst: &IpNet) -> bool {
     }
 }
 
-/// True if a route belongs into an address's table: its source or gateway is in the address's
-/// network, or it has neither.
+/// True if a route belongs into the table of the address `ip`: its source or gateway is in the
+/// address's network, or it has neither source nor gateway.
 fn is_about(route: &Route, ip: &IpConfig) -> bool {
     let is_within = |addr: Option<IpAddr>| addr.is_some_and(|addr| ip.address.contains(&addr));
     let is_same_family = route.dst.addr().is_ipv4() == ip.address.addr().is_ipv4();
@@ -277,7 +279,8 @@ fn is_about(route: &Route, ip: &IpConfig) -> bool {
             || (route.src.is_none() && route.gw.is_none()))
 }
 
-/// True if a table holds only one of the two routes, unless a request explicitly adds both.
+/// True if both routes have the same destination and metric, so that a table holds only one of them
+/// unless a request explicitly adds both.
 fn is_in_place_of(one: &Route, other: &Route) -> bool {
     let metric = |route: &Route| match route.priority {
         Some(metric @ 1..) => metric,

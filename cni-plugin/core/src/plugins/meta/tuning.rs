@@ -11,7 +11,8 @@ use crate::plan::{Facts, Need};
 use crate::plugins::{Call, Planned, Plugin, interface, mtu};
 use regex_lite::Regex;
 
-/// File with a regular expression per line. If it exists, every sysctl must match one of them.
+/// File with one regular expression per line. If the file exists, every configured sysctl must
+/// match one of the expressions.
 pub const ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
 /// Default of `dataDir`.
@@ -93,7 +94,7 @@ impl Tuning {
         mtu::refuse_ipv6_below(Some(mtu), call.prev.map_or(&[], |prev| &prev.ips))
     }
 
-    /// Refuses a hardware address for a link that has none.
+    /// Refuses a hardware address for a link that can't have one.
     fn refuse_mac(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         let is_without =
             |fact: &LinkFact| fact.kind == "netkit" && fact.mode == Some(NetkitMode::L3.name());
@@ -148,7 +149,8 @@ fn sysctls(json: &Json) -> Result<Vec<(String, String)>, Error> {
     Ok(all)
 }
 
-/// Converts a key to its path below `/proc/sys`. Only `net/` belongs to the container.
+/// Converts a sysctl key to its path below `/proc/sys`. Refuses keys outside `net/`, which do not
+/// belong to the container's network namespace.
 fn path(key: &str, ifname: &str) -> Result<String, Error> {
     let slashed = key.replace('.', "/");
     let path = slashed.replacen("IFNAME", ifname, 1);
@@ -160,7 +162,7 @@ fn path(key: &str, ifname: &str) -> Result<String, Error> {
     }
 }
 
-/// Returns the attribute's present value, for the inverse; `None` for an attribute without one.
+/// Returns the present value of the attribute, which DEL restores; `None` if it is unknown.
 fn present(fact: &LinkFact, attr: &LinkAttr) -> Option<LinkAttr> {
     Some(match attr {
         LinkAttr::Mac(_) => LinkAttr::Mac(fact.mac?),

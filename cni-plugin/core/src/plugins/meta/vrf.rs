@@ -42,8 +42,8 @@ impl Vrf {
         LinkRef::pod(self.name.clone())
     }
 
-    /// Returns the table of the VRF: the existing VRF's, the configured one, or the first unused
-    /// one.
+    /// Returns the VRF's table: the table of the existing VRF, the configured table, or the first
+    /// unused one.
     fn table(&self, facts: &Facts) -> Result<u32, Error> {
         let is_free = |table: &u32| !KERNELS.contains(table) && !facts.is_table_used(*table);
         let known = facts.vrfs.get(&self.name).copied().or(self.table);
@@ -101,7 +101,7 @@ impl Vrf {
         }
     }
 
-    /// Refuses an existing link of this name that is not a VRF, or has another table.
+    /// Refuses an existing link with the VRF's name that is not a VRF or has another table.
     fn refuse_other(&self, facts: &Facts) -> Result<(), Error> {
         let Some(there) = facts.link(&self.vrf()) else {
             return Ok(());
@@ -132,7 +132,8 @@ fn missing(call: &Call<'_>) -> Error {
     Error::internal(format!("could not get link by name {}", call.ifname))
 }
 
-/// True if an earlier call created the link, so its routes are in the kernel.
+/// True if the link already exists in the kernel, with its routes. Otherwise the same plan creates
+/// the link.
 fn is_there(link: &LinkFact) -> bool {
     link.index != 0
 }

@@ -26,7 +26,7 @@ fn link(index: u32, master: Option<u32>) -> LinkFact {
     }
 }
 
-/// `<dst> <gateway or -> <source or -> <table>` through `eth0`.
+/// Parses a route through `eth0`: `<dst> <gateway or -> <source or -> <table>`.
 fn route(text: &str) -> RouteFact {
     let [dst, gw, src, table] = text.split(' ').collect::<Vec<_>>()[..] else {
         panic!("{text}")
@@ -77,7 +77,7 @@ fn commands(steps: &[Step]) -> Vec<String> {
     steps.iter().map(text).filter(is_own).collect()
 }
 
-/// Returns the steps for the loss of 10.3.0.7, and for the arrival of 10.9.0.8.
+/// Returns the steps that delete 10.3.0.7, and the steps that add 10.9.0.8.
 fn change(facts: &Facts) -> [Vec<String>; 2] {
     let default = [cni::Route::to("0.0.0.0/0".parse().expect("a net"))];
     let lost = Routing::of(&at(), &ip("10.3.0.7/16", "10.3.0.1"), &default, facts);

@@ -1,8 +1,8 @@
 //! BTF of the running kernel: ids of functions, and offsets of struct members.
 //!
-//! It is read only for the first rate-limited attachment that needs it. A search through all types
-//! takes a few milliseconds. The file `/sys/kernel/btf/vmlinux` has the same contents, but returns
-//! one page per read: more than a thousand system calls.
+//! The BTF is read only for the first rate-limited attachment that needs it. A search through all
+//! types takes a few milliseconds. The file `/sys/kernel/btf/vmlinux` has the same contents, but
+//! returns one page per read: more than a thousand system calls.
 
 use super::object::{ById, by_id, get_info};
 use super::{call, load_classifier};
@@ -18,13 +18,14 @@ const MAGIC: [u8; 2] = 0xeb9f_u16.to_ne_bytes();
 const TYPE: usize = 12;
 /// Length of `struct btf_member`.
 const MEMBER: usize = 12;
-/// `BTF_KIND_STRUCT`, `BTF_KIND_FUNC`.
+/// `BTF_KIND_STRUCT`.
 const STRUCT: u32 = 4;
+/// `BTF_KIND_FUNC`.
 const FUNC: u32 = 12;
 /// Flag in `struct btf_type`: the offsets of members include bitfield sizes.
 const HAS_BITFIELDS: u32 = 1 << 31;
 
-/// Types of a kernel.
+/// Type information (BTF) of a kernel.
 #[derive(Debug)]
 pub(crate) struct Btf {
     bytes: Vec<u8>,
@@ -32,9 +33,9 @@ pub(crate) struct Btf {
     strings: Range<usize>,
 }
 
-/// A type of the kernel.
+/// A type in the BTF.
 struct Type<'a> {
-    /// Offset of the name in the strings.
+    /// Offset of the type's name in the section of strings.
     name: u32,
     kind: u32,
     flags: u32,
@@ -51,7 +52,7 @@ struct Info {
     id: u32,
     name: u64,
     name_len: u32,
-    /// Flag: the BTF is the kernel's or a module's (Linux 5.11).
+    /// 1 if the BTF belongs to the kernel or to a module (Linux 5.11).
     kernel_btf: u32,
 }
 
@@ -62,7 +63,7 @@ impl Btf {
         Self::parse(bytes_of_kernel()?).ok_or(Errno::EPROTO)
     }
 
-    /// Parses `struct btf_header` and finds the two parts that it describes.
+    /// Parses `struct btf_header` and locates the sections of types and strings.
     fn parse(bytes: Vec<u8>) -> Option<Self> {
         if bytes.get(..2)? != MAGIC {
             return None;
@@ -166,7 +167,7 @@ fn bytes_of_kernel() -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Opens the kernel's own BTF and returns its length. It is the first one that the kernel created,
+/// Opens the kernel's own BTF, and returns its length too. It has the lowest id of all kernel BTFs,
 /// since the BTF of modules builds on it.
 fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     let mut attr = ById::default();
@@ -189,8 +190,8 @@ fn first_of_kernel() -> Result<(OwnedFd, u32), Errno> {
     }
 }
 
-/// Returns the number of bytes after a type of this kind with so many members (v6.18
-/// `Documentation/bpf/btf.rst`).
+/// Returns the number of bytes that follow `struct btf_type` for this kind and number of members
+/// (v6.18 `Documentation/bpf/btf.rst`); `None` for an unknown kind.
 fn len_of(kind: u32, members: u32) -> Option<usize> {
     let members = usize::try_from(members).ok()?;
     Some(match kind {

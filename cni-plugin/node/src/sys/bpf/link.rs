@@ -40,7 +40,7 @@ struct Info {
     end: u32,
 }
 
-/// Attaches the program to the cgroup and all below it, for the lifetime of the link.
+/// Attaches the program to the cgroup and its descendants, for the lifetime of the returned link.
 pub(crate) fn create(
     program: &OwnedFd,
     cgroup: &OwnedFd,

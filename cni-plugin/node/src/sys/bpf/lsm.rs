@@ -17,7 +17,7 @@ struct Open {
     padding: u32,
 }
 
-/// Attaches the program for the lifetime of the link.
+/// Attaches the program for the lifetime of the returned link.
 pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     fd_of(call(
         RAW_TRACEPOINT_OPEN,
@@ -29,8 +29,8 @@ pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// Binds a socket of another family to an `AF_XDP` address. LSM programs are called before the
-/// family is checked, and see only the address.
+/// Tries to bind a Unix socket to an `AF_XDP` address, which tests the attached LSM program. The
+/// kernel calls LSM programs before it checks the family, and they see only the address.
 pub(crate) fn bind_as_xdp() -> Result<(), Errno> {
     let socket = UnixDatagram::unbound()
         .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;

@@ -10,11 +10,11 @@ pub(crate) const HP_IN: &[u8] = include_bytes!("hp_in.insns");
 pub(crate) const HP_OUT: &[u8] = include_bytes!("hp_out.insns");
 /// Redirects host ports at `[::1]` for sockets that call connect(2).
 pub(crate) const CONNECT6: &[u8] = include_bytes!("connect6.insns");
-/// Does the same for unconnected sockets that send.
+/// Redirects host ports at `[::1]` for unconnected sockets that send.
 pub(crate) const SENDMSG6: &[u8] = include_bytes!("sendmsg6.insns");
-/// Restores the source address for sockets that receive.
+/// Restores the source address of replies from redirected ports for sockets that receive.
 pub(crate) const RECVMSG6: &[u8] = include_bytes!("recvmsg6.insns");
-/// Restores the peer's address for getpeername(2).
+/// Restores the peer's address of redirected connections for getpeername(2).
 pub(crate) const GETPEERNAME6: &[u8] = include_bytes!("getpeername6.insns");
-/// Refuses `AF_XDP` sockets.
+/// Refuses bind(2) for `AF_XDP` sockets.
 pub(crate) const XSK_BIND: &[u8] = include_bytes!("xsk_bind.insns");

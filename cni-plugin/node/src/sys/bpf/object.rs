@@ -19,7 +19,7 @@ const OBJ_GET: libc::c_long = 7;
 const PROG_GET_FD_BY_ID: libc::c_long = 13;
 const MAP_GET_FD_BY_ID: libc::c_long = 14;
 const OBJ_GET_INFO: libc::c_long = 15;
-/// `BPF_MAP_TYPE_HASH` and so on.
+/// Map types: `BPF_MAP_TYPE_HASH` and others.
 pub(crate) const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 pub(crate) const PERCPU_ARRAY: u32 = 6;
@@ -30,9 +30,9 @@ pub(crate) const NO_PREALLOC: u32 = 1;
 const NOEXIST: u64 = 1;
 /// Length of `struct bpf_insn`.
 const INSTRUCTION: usize = 8;
-/// First byte of an instruction that loads 64 bits, and the source register of such an instruction
-/// with a map's file descriptor.
+/// First byte of an instruction that loads 64 bits.
 const LOAD_64: u8 = 0x18;
+/// Source register of a 64-bit load that loads a map by file descriptor.
 const MAP_FD: u8 = 1 << 4;
 
 /// Start of `union bpf_attr` for `BPF_MAP_CREATE`.
@@ -114,7 +114,7 @@ struct MapInfo {
     map_flags: u32,
 }
 
-/// A map. Keys and values are plain integers, and any padding between them is initialized.
+/// An eBPF map. Keys and values are plain integers, and any padding between them is initialized.
 #[derive(Debug)]
 pub(crate) struct Map<K, V> {
     fd: OwnedFd,
@@ -161,7 +161,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
         Self::of_kind(fd, |_| true)
     }
 
-    /// Does the same; `EPROTO` also if it is not an array.
+    /// Wraps an open map; `EPROTO` if it is not an array, or if keys or values have another length.
     pub(crate) fn of_array(fd: OwnedFd) -> Result<Self, Errno> {
         Self::of_kind(fd, |map_type| map_type == ARRAY)
     }
@@ -216,7 +216,8 @@ impl<K: Copy, V: Copy> Map<K, V> {
         Ok(())
     }
 
-    /// Returns the key after `key`, or the first one.
+    /// Returns the key after `key`, or the first key if `key` is `None`. Returns `None` after the
+    /// last key.
     pub(crate) fn next(&self, key: Option<&K>) -> Result<Option<K>, Errno> {
         let mut next = MaybeUninit::<K>::uninit();
         let key = key.map_or(0, |key| &raw const *key as u64);
@@ -255,7 +256,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
     }
 }
 
-/// Loads a classifier.
+/// Loads a classifier (`BPF_PROG_TYPE_SCHED_CLS`) that uses these maps.
 pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<OwnedFd, Errno> {
     load_as(
         ProgramKind {
@@ -268,7 +269,7 @@ pub(crate) fn load(name: &str, instructions: &[u8], maps: &[RawFd]) -> Result<Ow
     )
 }
 
-/// Type of a program to load.
+/// Type and attach type of a program to load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProgramKind {
     /// `BPF_PROG_TYPE_*`.
@@ -279,7 +280,7 @@ pub(crate) struct ProgramKind {
     pub(crate) function: u32,
 }
 
-/// Loads a program of a kind. Its maps are in the order known to `cargo xtask ebpf`.
+/// Loads a program of this kind. `maps` are in the order in which `cargo xtask ebpf` numbers them.
 pub(crate) fn load_as(
     kind: ProgramKind,
     name: &str,
@@ -362,7 +363,8 @@ pub(crate) fn map_by_id(id: u32) -> Result<OwnedFd, Errno> {
     by_id(MAP_GET_FD_BY_ID, id)
 }
 
-/// Reads the kernel's description of an object. `T` is the start of the struct for it.
+/// Reads the kernel's description of an object. `T` is the start of the kernel's struct for that
+/// kind of object.
 pub(super) fn get_info<T>(of: &OwnedFd, info: &mut T) -> Result<(), Errno> {
     let info_len = u32::try_from(size_of::<T>()).unwrap_or_default();
     let mut attr = GetInfo {
@@ -428,7 +430,8 @@ fn with_maps(instructions: &[u8], maps: &[RawFd]) -> Vec<u8> {
     instructions
 }
 
-/// Creates a map with these lengths of keys and values, and this maximum number of elements.
+/// Creates a map. `sizes` are the lengths of a key and a value in bytes, and the maximum number of
+/// elements.
 fn create(name: &str, map_type: u32, sizes: [usize; 3], map_flags: u32) -> Result<OwnedFd, Errno> {
     let [key_size, value_size, max_entries] =
         sizes.map(|size| u32::try_from(size).unwrap_or_default());

@@ -4,9 +4,9 @@ use super::object::Map;
 use braid_ebpf_types::hostport::OWNER_LEN;
 use nix::errno::Errno;
 
-/// A map value with its owner.
+/// A map value that contains its owner: network, container id and interface of an attachment.
 pub(crate) trait Owned: Copy {
-    /// Returns the owner's bytes and their number.
+    /// Returns the owner, padded with zeros, and its length in bytes.
     fn owner(&self) -> (&[u8; OWNER_LEN], u16);
 
     /// Returns the owner as text.

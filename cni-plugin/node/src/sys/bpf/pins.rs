@@ -28,7 +28,8 @@ pub(crate) fn make_folder() -> Result<PathBuf, Errno> {
     Ok(folder)
 }
 
-/// Deletes that folder if it is empty, then the layout's folder and braid's folder.
+/// Deletes the folder of this namespace's pins if it is empty, then its two parent folders `v3` and
+/// `braid` if they are empty.
 pub(crate) fn remove_folder() -> Result<(), Errno> {
     for folder in folder()?.ancestors().take(3) {
         match fs::remove_dir(folder) {

@@ -1,5 +1,5 @@
-//! The system calls of a netlink socket: the only place where messages leave the process and come
-//! in. In unit tests a script answers in place of the kernel.
+//! System calls of a netlink socket. All messages are sent and received here, so that unit tests
+//! can replace the kernel by a script.
 
 #![expect(unsafe_code, reason = "setsockopt of SOL_NETLINK has no safe wrapper")]
 
@@ -13,21 +13,21 @@ use nix::sys::socket::{
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// The kernel fills a dump datagram up to 32 KiB when the reader offers it
-/// (`net/netlink/af_netlink.c`).
+/// Length of the receive buffer in bytes. The kernel fills a dump datagram up to 32 KiB if the
+/// reader's buffer is large enough (`net/netlink/af_netlink.c`).
 const RECEIVE_LEN: usize = 32 * 1024;
 
 /// The descriptor of a netlink socket.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     fd: OwnedFd,
-    /// Answers in place of the kernel.
+    /// Script that answers in place of the kernel.
     #[cfg(test)]
     fake: Option<Fake>,
 }
 
 impl Descriptor {
-    /// Opens a socket of a family in the current namespace.
+    /// Opens a socket of this netlink family in the current namespace.
     pub(super) fn open(protocol: SockProtocol) -> Result<Self, Errno> {
         let fd = socket(
             AddressFamily::Netlink,
@@ -42,7 +42,7 @@ impl Descriptor {
         })
     }
 
-    /// The same socket, with a script in place of the kernel.
+    /// Replaces the kernel behind this socket by a script.
     #[cfg(test)]
     pub(super) fn answered_by(self, fake: Fake) -> Self {
         let fake = Some(fake);
@@ -67,15 +67,16 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Receives the notifications of a multicast group.
+    /// Joins a multicast group to receive its notifications.
     pub(super) fn join(&self, group: u32) -> Result<(), Errno> {
-        // A socket without a port of its own hears nothing: the kernel takes it for the sender.
+        // The kernel sends no notification to its own port, 0, which an unbound socket has as well.
         bind(self.fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         let group = libc::c_int::try_from(group).unwrap_or_default();
         self.set(libc::NETLINK_ADD_MEMBERSHIP, group)
     }
 
-    /// Index of a link of the socket's namespace; `None` if there is no link of that name.
+    /// Returns the index of a link in the socket's namespace; `None` if there is no link of that
+    /// name.
     pub(super) fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         const SO_BINDTOIFINDEX: libc::c_int = 62;
         #[cfg(test)]
@@ -100,7 +101,7 @@ impl Descriptor {
                 &raw mut len,
             )
         };
-        // Requests reach the kernel from a bound socket as well.
+        // Unbinds the socket again. If that fails, its requests reach the kernel nevertheless.
         let _ = bind("");
         Errno::result(answer)?;
         Ok(Some(index))
@@ -116,7 +117,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Sets the length of the send buffer in bytes, above the node's limit too.
+    /// Sets the length of the send buffer in bytes, even above the node's limit.
     pub(super) fn set_send_buffer(&self, len: usize) -> Result<(), Errno> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
@@ -125,8 +126,8 @@ impl Descriptor {
         setsockopt(&self.fd, sockopt::SndBufForce, &len)
     }
 
-    /// Waits for one datagram and puts it into `buffer`. The memory behind it is not touched: in a
-    /// process that lives for a millisecond, an untouched page costs nothing.
+    /// Waits for one datagram and puts it into `buffer`. Does not touch the unused end of the
+    /// buffer: in a process that lives for a millisecond, an untouched page costs nothing.
     pub(super) fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
@@ -152,7 +153,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Drops one datagram; `EAGAIN` if none is waiting.
+    /// Discards one received datagram; `EAGAIN` if there is none.
     pub(super) fn skip(&self) -> Result<(), Errno> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {

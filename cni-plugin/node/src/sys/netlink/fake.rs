@@ -1,8 +1,8 @@
 //! A scripted kernel for unit tests: the expected sends in order, and the answers to each.
 //!
-//! An answer follows the kernel's rules. A refusal comes unasked, an acknowledgement only with
-//! `NLM_F_ACK`, a dump ends with `NLMSG_DONE`. A send, a receive or a request that the script does
-//! not have ends the test.
+//! Answers follow the kernel's rules. An error is always reported, an acknowledgement only with
+//! `NLM_F_ACK`, and a dump ends with `NLMSG_DONE`. A send, a receive or a request that is not in
+//! the script fails the test.
 
 use super::wire::{HEADER_LEN, attr};
 use nix::errno::Errno;
@@ -28,7 +28,8 @@ pub(crate) struct SentRequest {
     seq: u32,
 }
 
-/// One expected send, and the answers to its requests. Each request succeeds unless refused.
+/// One expected send, and the answers to its requests. Each request succeeds unless
+/// [`Exchange::refused`] names it.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     socket: &'static str,
@@ -40,7 +41,7 @@ pub(crate) struct Exchange {
     too_long: Option<Result<(), Errno>>,
 }
 
-/// Expects one send of `requests` from a socket.
+/// Expects one send of `requests` from the socket with this name.
 pub(crate) fn send(socket: &'static str, requests: &[&str]) -> Exchange {
     Exchange {
         socket,
@@ -54,13 +55,13 @@ pub(crate) fn send(socket: &'static str, requests: &[&str]) -> Exchange {
 }
 
 impl Exchange {
-    /// Refuses the request at `at`.
+    /// Refuses the request with index `at`.
     pub(crate) fn refused(mut self, at: usize, errno: Errno) -> Self {
         self.refusals.insert(at, (errno, None));
         self
     }
 
-    /// Refuses the request at `at` with a sentence in the extended acknowledgement.
+    /// Refuses the request with index `at`, with a message in the extended acknowledgement.
     pub(crate) fn refused_saying(mut self, at: usize, errno: Errno, text: &'static str) -> Self {
         self.refusals.insert(at, (errno, Some(text)));
         self
@@ -78,19 +79,20 @@ impl Exchange {
         self
     }
 
-    /// Fails the first receive; the answers are still there after it.
+    /// Fails the first receive with `errno`. The answers can be received afterwards.
     pub(crate) fn receive_fails(mut self, errno: Errno) -> Self {
         self.receive_error = Some(errno);
         self
     }
 
-    /// Refuses the send as too long; `growth` is the answer to a larger buffer.
+    /// Refuses the send as too long. `growth` is the result of the attempt to enlarge the send
+    /// buffer.
     pub(crate) fn too_long(mut self, growth: Result<(), Errno>) -> Self {
         self.too_long = Some(growth);
         self
     }
 
-    /// The datagrams that the kernel puts into the socket.
+    /// Returns the datagrams that the kernel would put into the socket.
     fn answers(&self, requests: &[SentRequest]) -> VecDeque<Result<Vec<u8>, Errno>> {
         let mut all = VecDeque::from_iter(self.receive_error.map(Err));
         for (at, request) in requests.iter().enumerate() {
@@ -158,7 +160,7 @@ fn requests(mut bytes: &[u8]) -> Vec<SentRequest> {
     all
 }
 
-/// Expected behaviour of the sockets of one kernel.
+/// Script for all sockets of one simulated kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Script(Rc<RefCell<ScriptState>>);
 
@@ -167,13 +169,14 @@ struct ScriptState {
     expected: VecDeque<Exchange>,
     links: BTreeMap<(&'static str, String), u32>,
     describe: fn(&str, &SentRequest) -> String,
-    /// Length of a send that was too long, and the answer to a buffer of that length.
+    /// Length of a send that was too long, and the result of enlarging the send buffer to that
+    /// length.
     too_long: Option<(usize, Result<(), Errno>)>,
     unread: usize,
 }
 
 impl Script {
-    /// A script that compares requests by their description.
+    /// Creates a script. It compares requests by the text that `describe` returns for them.
     pub(crate) fn new(expected: Vec<Exchange>, describe: fn(&str, &SentRequest) -> String) -> Self {
         Self(Rc::new(RefCell::new(ScriptState {
             expected: expected.into(),
@@ -184,13 +187,13 @@ impl Script {
         })))
     }
 
-    /// Adds a link, for look-ups by name.
+    /// Adds a link that the socket with this name can look up.
     pub(crate) fn link(&self, socket: &'static str, name: &str, index: u32) {
         let at = (socket, name.to_owned());
         self.0.borrow_mut().links.insert(at, index);
     }
 
-    /// The script's end of a socket.
+    /// Returns the simulated kernel's end of the socket with this name.
     pub(crate) fn socket(&self, name: &'static str) -> Fake {
         Fake {
             name,
@@ -199,7 +202,7 @@ impl Script {
         }
     }
 
-    /// Fails unless each expected send has come and each answer was read.
+    /// Panics unless every expected send was made and every answer was read.
     pub(crate) fn end(&self) {
         let state = self.0.borrow();
         assert!(state.expected.is_empty(), "not sent: {:#?}", state.expected);
@@ -207,7 +210,7 @@ impl Script {
     }
 }
 
-/// The kernel's end of one socket.
+/// Simulated kernel's end of one socket.
 #[derive(Debug)]
 pub(crate) struct Fake {
     name: &'static str,

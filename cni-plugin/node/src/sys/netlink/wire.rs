@@ -8,7 +8,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
 
-/// One message received, without the netlink header.
+/// A received message, without the netlink header.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// Bytes after the header.
@@ -49,7 +49,7 @@ pub(super) fn each_message(mut bytes: &[u8], mut see: impl FnMut(&Header, &[u8])
 }
 
 /// Parses `struct nlmsgerr`: the negative errno, then (capped) the request's header, then
-/// attributes.
+/// attributes. `None` for an acknowledgement, which has the errno 0.
 pub(super) fn refusal(header: &Header, body: &[u8]) -> Option<KernelError> {
     let code = i32::from_ne_bytes(*body.first_chunk()?);
     if code == 0 {
@@ -86,7 +86,7 @@ pub fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Returns the value of the first attribute of a type.
+/// Returns the value of the first attribute with the type `wanted`.
 pub fn find(wanted: u16, bytes: &[u8]) -> Option<&[u8]> {
     for (kind, value) in attributes_of(bytes) {
         if kind == wanted {
@@ -134,7 +134,8 @@ pub(super) fn pad(out: &mut Vec<u8>) {
     out.extend_from_slice(&ZEROS[..out.len().wrapping_neg() % 4]);
 }
 
-/// Builds a request's header without its length. One array, since several small copies take longer.
+/// Builds a request's header, in which the length is still 0. The result is one array, since
+/// several small copies take longer.
 pub fn request(kind: u16, flags: u16, seq: u32) -> [u8; HEADER_LEN] {
     const NLM_F_REQUEST: u16 = 0x1;
     let mut header = [0; HEADER_LEN];

@@ -51,7 +51,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// Name in `nft`.
+    /// Returns the family's name in `nft`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",
@@ -77,11 +77,11 @@ pub(crate) enum RulePosition {
 pub(crate) enum Means {
     /// No value: an element of a set.
     Nothing,
-    /// Goto this chain.
+    /// Verdict: goto this chain.
     Goto(String),
-    /// Jump to this chain.
+    /// Verdict: jump to this chain.
     Jump(String),
-    /// Raw bytes.
+    /// Raw bytes, in a map from keys to values.
     Value(Vec<u8>),
 }
 
@@ -98,8 +98,8 @@ pub(crate) const ETHER_ADDR: Part = Part { kind: 9, len: 8 };
 pub(crate) const PROTO: Part = Part { kind: 12, len: 4 };
 /// `inet_service`.
 pub(crate) const SERVICE: Part = Part { kind: 13, len: 4 };
-/// `ifname`. Its bytes are in host byte order. `nft` needs a note of that to show a key with this
-/// part alone.
+/// `ifname`. Its bytes are in host byte order. `nft` shows a key with this part alone correctly
+/// only if the set's user data states that byte order.
 pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
 
 /// Computes type and length of a concatenation: six bits of the type number for each part.
@@ -134,7 +134,7 @@ impl Batch {
         batch
     }
 
-    /// Builds a transaction with `fill`.
+    /// Builds a transaction; `fill` adds its changes.
     pub(crate) fn of(family: Family, table: &'static str, fill: impl FnOnce(&mut Self)) -> Self {
         let mut batch = Self::new(family, table);
         fill(&mut batch);
@@ -143,8 +143,8 @@ impl Batch {
 
     /// Commits the transaction.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<(), KernelError> {
-        // The last change requires the acknowledgement. BATCH_END itself is acknowledged only since
-        // Linux 6.10.
+        // The acknowledgement is requested for the last change: BATCH_END itself is acknowledged
+        // only since Linux 6.10.
         let last_seq = self.seq;
         if let Some(flags) = self.bytes.get_mut(self.start + 6) {
             *flags |= u8::try_from(ACK).unwrap_or_default();
@@ -171,7 +171,7 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// Adds a change of the table or its contents.
+    /// Adds a message that changes the table or its contents.
     fn change(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Self)) -> &mut Self {
         let table = self.table.clone();
         self.message(SUBSYS | kind, flags, 0, |b| body(b.text(1, &table)));
@@ -212,8 +212,8 @@ impl Batch {
         self.change(DELTABLE, 0, |_| {})
     }
 
-    /// Adds a base chain at a hook, with a priority. It must be new, so that its rules are added
-    /// only once.
+    /// Adds a base chain at a hook, with a priority. The chain must be new, so that its rules are
+    /// added only once.
     pub(crate) fn base_chain(
         &mut self,
         name: &str,
@@ -335,7 +335,7 @@ impl Batch {
         })
     }
 
-    /// Adds an element with a comment. It must be new.
+    /// Adds an element with a comment. The element must be new.
     ///
     /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names
     /// the owner.
@@ -406,7 +406,7 @@ impl Batch {
         self.new_rule(chain, RulePosition::Last, None, expressions)
     }
 
-    /// Adds a rule with a comment.
+    /// Adds a rule with a comment at this position of the chain.
     pub(crate) fn commented_rule(
         &mut self,
         chain: &str,

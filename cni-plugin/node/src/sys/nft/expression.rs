@@ -10,8 +10,9 @@ pub(crate) const REG_2: u32 = 12;
 const REG_VERDICT: u32 = 0;
 pub(super) const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
-/// `IPS_SRC_NAT` and `IPS_DST_NAT`.
+/// `IPS_SRC_NAT`: status bit of a connection with a rewritten source.
 const SRC_NAT: u32 = 1 << 4;
+/// `IPS_DST_NAT`: status bit of a connection with a rewritten destination.
 const DST_NAT: u32 = 1 << 5;
 const META_MARK: u32 = 3;
 pub(crate) const META_IIFNAME: u32 = 6;
@@ -55,21 +56,21 @@ impl Batch {
         })
     }
 
-    /// Loads a property of the packet, such as its protocol family.
+    /// Loads a property of the packet, such as its protocol family, into the register `to`.
     pub(crate) fn meta(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("meta", |b| {
             b.number(1, to).number(2, key);
         })
     }
 
-    /// Loads a property of the packet's connection, such as its status.
+    /// Loads a property of the packet's connection, such as its status, into the register `to`.
     fn connection(&mut self, key: u32, to: u32) -> &mut Self {
         self.expression("ct", |b| {
             b.number(1, to).number(2, key);
         })
     }
 
-    /// Loads bytes of the packet.
+    /// Loads `len` bytes of the packet into the register `to`.
     pub(crate) fn payload(&mut self, base: u32, offset: u32, len: u32, to: u32) -> &mut Self {
         self.expression("payload", |b| {
             b.number(1, to)
@@ -79,12 +80,12 @@ impl Batch {
         })
     }
 
-    /// Keeps only the bits in `mask`.
+    /// Keeps only the bits in `mask` of the register.
     pub(crate) fn mask(&mut self, register: u32, mask: &[u8]) -> &mut Self {
         self.bitwise(register, mask, &vec![0; mask.len()])
     }
 
-    /// Keeps only the bits in `mask`, then flips the bits in `flip`.
+    /// Keeps only the bits in `mask` of the register, then flips the bits in `flip`.
     fn bitwise(&mut self, register: u32, mask: &[u8], flip: &[u8]) -> &mut Self {
         let len = u32::try_from(mask.len()).unwrap_or_default();
         self.expression("bitwise", |b| {
@@ -102,7 +103,8 @@ impl Batch {
         self.compare(register, CMP_EQ, value)
     }
 
-    /// Continues the rule only if the key is in the set, or, if `inverted`, is not in the set.
+    /// Continues the rule only if the key in the register is in the set or, if `inverted`, is not
+    /// in the set.
     pub(crate) fn lookup(&mut self, set: &str, register: u32, inverted: bool) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, set).number(2, register);
@@ -112,7 +114,7 @@ impl Batch {
         })
     }
 
-    /// Applies the map's verdict for the key.
+    /// Applies the map's verdict for the key in the register.
     pub(crate) fn lookup_verdict(&mut self, map: &str, register: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, REG_VERDICT);
@@ -180,7 +182,7 @@ impl Batch {
             .differs(register, &[0; 4])
     }
 
-    /// Continues the rule only if the register has another value.
+    /// Continues the rule only if the register does not have this value.
     pub(crate) fn differs(&mut self, register: u32, value: &[u8]) -> &mut Self {
         self.compare(register, CMP_NEQ, value)
     }
@@ -195,8 +197,8 @@ impl Batch {
         })
     }
 
-    /// Continues the rule only if the packet exceeds the limit: bytes per second and burst in
-    /// bytes.
+    /// Continues the rule only if the packets exceed the limit. `rate` is in bytes per second,
+    /// `burst` in bytes.
     pub(crate) fn limit(&mut self, rate: u64, burst: u32) -> &mut Self {
         const BYTES: u32 = 1;
         const OVER: u32 = 1;
@@ -207,14 +209,15 @@ impl Batch {
         })
     }
 
-    /// Loads the map's value for the key. Continues the rule only if there is one.
+    /// Loads the map's value for the key in `register` into the register `to`. Continues the rule
+    /// only if the map has the key.
     pub(crate) fn lookup_value(&mut self, map: &str, register: u32, to: u32) -> &mut Self {
         self.expression("lookup", |b| {
             b.text(1, map).number(2, register).number(3, to);
         })
     }
 
-    /// Rewrites the destination to the address and the port in two registers.
+    /// Rewrites the destination to the address and the port in the registers `addr` and `port`.
     pub(crate) fn destination_nat(&mut self, ip: Ip, addr: u32, port: u32) -> &mut Self {
         const DNAT: u32 = 1;
         self.expression("nat", |b| {

@@ -22,7 +22,7 @@ impl Ip {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// Selects from a pair: IPv4's value is the first.
+    /// Returns the first value for IPv4, the second for IPv6.
     pub(crate) fn one<T>(self, [v4, v6]: [T; 2]) -> T {
         match self {
             Self::V4 => v4,
@@ -35,14 +35,14 @@ impl Ip {
         self.one([Part { kind: 7, len: 4 }, Part { kind: 8, len: 16 }])
     }
 
-    /// Returns the register after an address in [`REG_1`].
+    /// Returns the register after an address of this family that starts at [`REG_1`].
     pub(crate) fn behind(self) -> u32 {
         REG_1 + self.addr().len / 4
     }
 }
 
 impl Batch {
-    /// Continues the rule only if the packet is of this family.
+    /// Continues the rule only if the packet is of the family `ip`.
     pub(crate) fn only(&mut self, ip: Ip) -> &mut Self {
         const META_NFPROTO: u32 = 15;
         self.meta(META_NFPROTO, REG_1).equals(REG_1, &[ip as u8])
@@ -58,7 +58,7 @@ impl Batch {
         self.payload(NETWORK_HEADER, ip.one([16, 24]), ip.addr().len, to)
     }
 
-    /// Continues the rule only if the address in the first register is in the subnet.
+    /// Continues the rule only if the address in [`REG_1`] is in the subnet.
     pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
         self.mask(REG_1, &bytes(net.netmask()))
             .equals(REG_1, &bytes(net.network()))

@@ -16,10 +16,10 @@ pub(crate) use key::{IFNAME_LEN, TABLE, address, bytes, ifname, name};
 use nix::errno::Errno;
 use read::{Element, element, elements};
 
-/// Sends the first batch. If the kernel lacks an object that it names, sends the next, larger one.
+/// Sends the first batch. If it names an object that the kernel lacks, sends the next batch, which
+/// creates more objects.
 ///
-/// Another process may create the same objects meanwhile. A larger batch that finds them starts
-/// over.
+/// Starts again with the first batch if another process has created the same objects meanwhile.
 pub(crate) fn first_that_fits(
     socket: &mut Socket,
     batches: &[&dyn Fn() -> Batch],
@@ -56,12 +56,13 @@ pub(crate) struct ElementKey {
     pub(crate) key: Vec<u8>,
 }
 
-/// Deletes elements in one transaction. Missing elements are a success.
+/// Deletes elements of the table `inet braid` in one transaction. Missing elements are a success.
 pub(crate) fn del_all(socket: &mut Socket, all: &[ElementKey]) -> Result<(), KernelError> {
     del_all_in(socket, Family::Inet, all)
 }
 
-/// Does the same in the table of another family.
+/// Deletes elements of the table `braid` of this family in one transaction. Missing elements are a
+/// success.
 pub(crate) fn del_all_in(
     socket: &mut Socket,
     family: Family,
@@ -76,8 +77,8 @@ pub(crate) fn del_all_in(
         }
     });
     match del.send(socket) {
-        // Another process deleted one meanwhile, so the kernel deleted none. Deletes them one by
-        // one.
+        // Another process deleted an element meanwhile, so the kernel deleted none. Deletes them
+        // one by one.
         Err(err) if err.errno == Errno::ENOENT && all.len() > 1 => {
             for element in all.chunks(1) {
                 del_all_in(socket, family, element)?;
@@ -88,7 +89,8 @@ pub(crate) fn del_all_in(
     }
 }
 
-/// Returns the owner of the element; `None` if the element does not exist.
+/// Returns the element's owner, which is stored as its comment; `None` if the element does not
+/// exist.
 pub(crate) fn owner_of(
     socket: &mut Socket,
     key: &ElementKey,
@@ -96,7 +98,7 @@ pub(crate) fn owner_of(
     Ok(element(socket, Family::Inet, key.set, &key.key)?.map(|element| element.comment))
 }
 
-/// Lists the existing elements with an owner that `is_wanted` accepts.
+/// Returns the elements of `all` that exist and have an owner that `is_wanted` accepts.
 pub(crate) fn those(
     socket: &mut Socket,
     all: impl IntoIterator<Item = ElementKey>,

@@ -25,30 +25,30 @@ pub(crate) struct Element {
     pub(crate) comment: String,
 }
 
-/// A rule, with the parts that tell rules of other programs apart.
+/// A rule, with the parts by which rules of other programs are recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Handle for its deletion.
+    /// Handle, by which the rule can be deleted.
     pub(crate) handle: u64,
-    /// Comment in nf_tables' own form.
+    /// Comment in the rule's user data.
     pub(crate) comment: String,
-    /// Target of its jump or goto.
+    /// Target chain of the rule's jump or goto.
     pub(crate) jumps_to: Option<String>,
-    /// Values in its comparisons.
+    /// Values with which the rule compares parts of a packet.
     pub(crate) compares: Vec<Vec<u8>>,
-    /// Code of its verdict.
+    /// Code of the rule's verdict.
     decides: Option<i32>,
-    /// Rate and burst of its limit, like in [`Batch::limit`](super::batch::Batch::limit).
+    /// Rate and burst of the rule's limit, like in [`Batch::limit`](super::batch::Batch::limit).
     pub(crate) limit: Option<(u64, u32)>,
-    /// Packets seen by its counter.
+    /// Number of packets that the rule's counter has seen.
     pub(crate) counted: u64,
-    /// True if it has no condition.
+    /// True if the rule has no condition.
     pub(crate) is_for_all: bool,
-    /// True if it has a condition that is not in `compares`.
+    /// True if the rule has a condition that is not in `compares`.
     has_other_condition: bool,
 }
 
-/// Writes a request about a table, and about a set or chain in it.
+/// Writes the body of a request about the named objects: a table, and then a set or chain in it.
 pub(crate) fn about(out: &mut Vec<u8>, family: Family, names: &[&str]) {
     out.extend([family as u8, 0, 0, 0]);
     for (kind, name) in (1..).zip(names) {
@@ -80,9 +80,9 @@ pub(crate) fn element(
 
 /// Lists the elements of a set. Empty if the table or the set does not exist.
 ///
-/// If a change happens between two datagrams, the kernel leaves elements out. It flags that in
-/// dumps of rules, but not in dumps of sets (v6.12 `net/netfilter/nf_tables_api.c`,
-/// `nf_tables_dump_set()`). So the generations are compared.
+/// If a change happens between two datagrams, the kernel leaves elements out. The kernel flags that
+/// in dumps of rules, but not in dumps of sets (v6.12 `net/netfilter/nf_tables_api.c`,
+/// `nf_tables_dump_set()`). Therefore this function compares the generations of the datagrams.
 pub(crate) fn elements(
     socket: &mut Socket,
     family: Family,
@@ -169,7 +169,7 @@ fn parse_rule(message: &Message, chain: &str) -> Option<Rule> {
 }
 
 impl Rule {
-    /// A rule without expressions.
+    /// Creates a rule without expressions.
     fn new(handle: u64, comment: String) -> Self {
         Self {
             handle,
@@ -184,11 +184,11 @@ impl Rule {
         }
     }
 
-    /// True if its only condition is that a part of the packet equals `value`.
+    /// True if the rule's only condition is that a part of the packet equals `value`.
     pub(crate) fn only_compares(&self, value: &[u8]) -> bool {
         self.compares == [value] && !self.has_other_condition
     }
-    /// Adds an expression: its name and its data.
+    /// Adds the expression `name` with its data to the rule.
     fn note(&mut self, name: &str, data: &[u8]) {
         match name {
             // A verdict: data, then verdict, which has the code and the chain.
@@ -208,7 +208,7 @@ impl Rule {
                     _ => None,
                 };
             }
-            // Expressions that load what a later one compares.
+            // Expressions that load a value for a later comparison.
             "meta" | "payload" | "ct" | "bitwise" => self.is_for_all = false,
             // The operator, then data, then the value.
             "cmp" => {
@@ -238,7 +238,7 @@ impl Rule {
         }
     }
 
-    /// True if it has this verdict, under any conditions.
+    /// True if the rule has this verdict, under any conditions.
     pub(crate) fn is(&self, verdict: Verdict<'_>) -> bool {
         self.decides == Some(verdict.code())
     }
@@ -269,17 +269,17 @@ fn chain_of_rule(message: &Message) -> Option<String> {
     Some(text(find(2, body)?))
 }
 
-/// Returns the value of an attribute inside another one.
+/// Returns the value of the attribute `inner` in the attribute `outer`.
 fn nested(outer: u16, inner: u16, data: &[u8]) -> Option<&[u8]> {
     find(inner, find(outer, data)?)
 }
 
-/// Parses a 32-bit number.
+/// Returns the 32-bit number in the attribute `kind`.
 fn word(kind: u16, data: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*find(kind, data)?.first_chunk()?))
 }
 
-/// Parses a 64-bit number.
+/// Returns the 64-bit number in the attribute `kind`.
 fn number(kind: u16, data: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*find(kind, data)?.first_chunk()?))
 }
@@ -313,7 +313,7 @@ mod tests {
         assert!(!is_of_one_generation(&[message(7), message(7), message(8)]));
     }
 
-    /// Data of a comparison with braid's mark.
+    /// Returns the data of a comparison with braid's mark.
     fn compared(operator: u32) -> Vec<u8> {
         let mut data = Vec::new();
         attr(2, &operator.to_be_bytes(), &mut data);
@@ -321,7 +321,7 @@ mod tests {
         data
     }
 
-    /// Data of a match of iptables, with the struct of a mark match.
+    /// Returns the data of an iptables match, with the struct of a mark match.
     fn matched(name: &str, mask: u32, is_inverted: bool) -> Vec<u8> {
         let words = [MARK, mask, u32::from(is_inverted).to_le()];
         let mut data = Vec::new();

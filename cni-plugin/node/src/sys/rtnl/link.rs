@@ -15,19 +15,19 @@ const TARGET_NETNSID: u16 = 46;
 /// Attributes of a new link, apart from its kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLink<'a> {
-    /// Final name.
+    /// Name of the link.
     pub name: Option<&'a IfName>,
     /// Hardware address.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// True to create it with flag `up`.
+    /// True to set the link up.
     pub up: bool,
-    /// Index of its master.
+    /// Index of the link's master.
     pub master: Option<u32>,
     /// Namespace of the new link, if not the socket's.
     pub netns: Option<RawFd>,
-    /// Index of its parent.
+    /// Index of the link's parent.
     pub parent: Option<u32>,
     /// Length of the transmit queue in packets.
     pub tx_queue_len: Option<u32>,
@@ -39,9 +39,9 @@ pub struct NewLink<'a> {
 /// Kind of a new link, with kind-specific attributes.
 #[derive(Debug)]
 pub enum NewKind<'a> {
-    /// A veth pair, with the other end.
+    /// A veth pair, with the attributes of the other end.
     Veth(NewLink<'a>),
-    /// A netkit pair, with the peer of the primary end.
+    /// A netkit pair, with the attributes of the primary end's peer.
     Netkit(NewLink<'a>, NetkitMode),
     /// Any other kind, with its attributes.
     Single(InfoKind, Option<InfoData>),
@@ -93,15 +93,17 @@ pub fn new_link(link: &NewLink<'_>, kind: &NewKind<'_>, out: &mut Vec<u8>) {
     emit(&message, out);
 }
 
-/// Writes the body of `RTM_SETLINK` that gives an existing link the attributes of a new one.
+/// Writes the body of `RTM_SETLINK` that sets these attributes on the existing link with this
+/// index.
 pub fn complete(index: u32, link: &NewLink<'_>, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
     emit(&message, out);
 }
 
-/// Attributes of a netkit. Both ends accept all packets if no program is attached. Scrubbing of
-/// packets to another namespace and head room keep the kernel's defaults, which match veth.
+/// Returns the attributes of a netkit. Both ends accept all packets if no program is attached.
+/// Scrubbing of packets to another namespace and head room keep the kernel's defaults, which match
+/// veth.
 fn netkit(peer: &NewLink<'_>, mode: NetkitMode) -> Vec<InfoNetkit> {
     let pass = NetkitPolicy::Pass;
     let peer = InfoNetkit::Peer(message(peer));
@@ -128,8 +130,8 @@ pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes the body of `RTM_SETLINK` that moves the link with this index to the namespace of `link`,
-/// if given, and then sets its attributes and the alias. A moved link is down, and is set up then
-/// if `up`.
+/// if given, and then sets its attributes and the alias. The move sets the link down. It is set up
+/// again if `link.up`.
 pub fn moved(index: u32, link: &NewLink<'_>, alias: &str, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
@@ -211,7 +213,7 @@ pub fn into_group(name: &IfName, group: u32, out: &mut Vec<u8>) {
     with(0, vec![named(name), LinkAttribute::Group(group)], out);
 }
 
-/// Does the same by index.
+/// Writes the body of `RTM_SETLINK` that puts the link with this index into a group.
 pub fn into_group_by_index(index: u32, group: u32, out: &mut Vec<u8>) {
     with(index, vec![LinkAttribute::Group(group)], out);
 }
@@ -226,7 +228,8 @@ pub fn link_dump(out: &mut Vec<u8>) {
     emit(&LinkMessage::default(), out);
 }
 
-/// Does the same in the namespace with this id in the socket's namespace (Linux 4.15).
+/// Writes the body of `RTM_GETLINK` for a dump of all links in another namespace. `netns` is its id
+/// in the socket's namespace (Linux 4.15).
 pub fn link_dump_of(netns: i32, out: &mut Vec<u8>) {
     with(
         0,

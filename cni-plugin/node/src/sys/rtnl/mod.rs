@@ -1,5 +1,5 @@
-//! Links and qdiscs in rtnetlink's terms. Requests are typed, replies are parsed attribute by
-//! attribute.
+//! Links and qdiscs over rtnetlink. Requests are built from typed messages. Replies are parsed
+//! attribute by attribute.
 //!
 //! Replies are parsed by hand on purpose: an unknown attribute or device must not fail an ADD.
 
@@ -12,33 +12,33 @@ use crate::sys::netlink::find;
 use netlink_packet_core::Emitable;
 use std::net::IpAddr;
 
-/// Creates a link (message types are from include/uapi/linux/rtnetlink.h).
+/// Message type: creates or reports a link (`include/uapi/linux/rtnetlink.h`).
 pub const NEWLINK: u16 = libc::RTM_NEWLINK;
-/// Takes a link away.
+/// Message type: deletes a link.
 pub const DELLINK: u16 = libc::RTM_DELLINK;
-/// Shows links.
+/// Message type: requests links.
 pub const GETLINK: u16 = libc::RTM_GETLINK;
-/// Changes a link; of family bridge: its VLANs.
+/// Message type: changes a link or, in family bridge, its VLANs.
 pub const SETLINK: u16 = libc::RTM_SETLINK;
-/// Gives a link more names.
+/// Message type: adds alternative names to a link.
 pub const NEWLINKPROP: u16 = 108;
-/// Deletes alternative names of a link.
+/// Message type: deletes alternative names of a link.
 pub const DELLINKPROP: u16 = 109;
-/// Returns the id of another namespace in this one.
+/// Message type: requests the id of another namespace in the socket's namespace.
 pub const GETNSID: u16 = libc::RTM_GETNSID;
-/// Makes or announces an address.
+/// Message type: adds or reports an address.
 pub const NEWADDR: u16 = libc::RTM_NEWADDR;
-/// Takes an address away.
+/// Message type: deletes an address.
 pub const DELADDR: u16 = libc::RTM_DELADDR;
-/// Shows addresses.
+/// Message type: requests addresses.
 pub const GETADDR: u16 = libc::RTM_GETADDR;
-/// Makes or announces a route.
+/// Message type: adds or reports a route.
 pub const NEWROUTE: u16 = libc::RTM_NEWROUTE;
-/// Takes a route away.
+/// Message type: deletes a route.
 pub const DELROUTE: u16 = libc::RTM_DELROUTE;
-/// Shows routes.
+/// Message type: requests routes.
 pub const GETROUTE: u16 = libc::RTM_GETROUTE;
-/// Shows the settings of an address family.
+/// Message type: requests the settings of an address family.
 pub const GETNETCONF: u16 = libc::RTM_GETNETCONF;
 /// Multicast group of link changes.
 pub const GROUP_LINK: u32 = 1;
@@ -57,7 +57,7 @@ pub(crate) fn u32_in(kind: u16, attrs: &[u8]) -> Option<u32> {
     u32_of(find(kind, attrs)?)
 }
 
-/// Returns the number at an offset of a message.
+/// Returns the number at offset `at` of a message.
 pub(crate) fn u32_at(body: &[u8], at: usize) -> Option<u32> {
     u32_of(body.get(at..)?)
 }

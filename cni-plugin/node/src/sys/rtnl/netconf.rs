@@ -14,13 +14,13 @@ const ALL: i32 = -1;
 /// Length of `struct netconfmsg`, with padding before the attributes.
 const INFO_LEN: usize = 4;
 
-/// Writes the body of `RTM_GETNETCONF` for all links.
+/// Writes the body of `RTM_GETNETCONF` for the settings that apply to all links.
 pub fn of_all(family: u8, out: &mut Vec<u8>) {
     out.extend([family, 0, 0, 0]);
     attr(NETCONFA_IFINDEX, &ALL.to_ne_bytes(), out);
 }
 
-/// Parses `RTM_NEWNETCONF`: true if packets are forwarded.
+/// Parses `RTM_NEWNETCONF` and returns true if forwarding is enabled.
 pub fn forwards(body: &[u8]) -> bool {
     let attributes = body.get(INFO_LEN..).unwrap_or_default();
     attributes_of(attributes)

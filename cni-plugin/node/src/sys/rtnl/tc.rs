@@ -7,27 +7,28 @@ use crate::sys::netlink::{attr, attributes_of, find, nest};
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Creates a qdisc.
+/// Message type: creates or reports a qdisc.
 pub const NEWQDISC: u16 = libc::RTM_NEWQDISC;
-/// Takes one away with all below it.
+/// Message type: deletes a qdisc with everything below it.
 pub const DELQDISC: u16 = libc::RTM_DELQDISC;
-/// Shows them.
+/// Message type: requests qdiscs.
 pub const GETQDISC: u16 = libc::RTM_GETQDISC;
-/// Makes a class.
+/// Message type: creates or reports a class.
 pub const NEWTCLASS: u16 = libc::RTM_NEWTCLASS;
-/// Shows them.
+/// Message type: requests classes.
 pub const GETTCLASS: u16 = libc::RTM_GETTCLASS;
-/// Makes a filter.
+/// Message type: creates or reports a filter.
 pub const NEWTFILTER: u16 = libc::RTM_NEWTFILTER;
-/// Takes one away.
+/// Message type: deletes a filter.
 pub const DELTFILTER: u16 = libc::RTM_DELTFILTER;
-/// Shows filters.
+/// Message type: requests filters.
 pub const GETTFILTER: u16 = libc::RTM_GETTFILTER;
 
 const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
-/// `TCA_BPF_CLASSID` and `TCA_BPF_ID`.
+/// `TCA_BPF_CLASSID`: class id of a `bpf` filter.
 const CLASSID: u16 = 3;
+/// `TCA_BPF_ID`: id of the program of a `bpf` filter.
 const ID: u16 = 11;
 /// Length of `struct tcmsg`.
 const HEAD_LEN: usize = 20;
@@ -42,15 +43,15 @@ const EGRESS: u32 = 0xffff_fff3;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// Handle of braid's root qdisc, `1:`.
 const HANDLE: u32 = 0x1_0000;
-/// Preference among a link's filters; the lowest is called first. Other programs use this number as
-/// well.
+/// Preference of braid's shaping filter among a link's filters. The filter with the lowest
+/// preference is called first. Other programs use this number as well.
 const PREFERENCE: u32 = 1;
 /// Handle of braid's filter among filters with the same preference. No other program uses it.
 const FILTER: u32 = 0xb1a1d;
 /// `ETH_P_ALL` in network byte order.
 pub const ALL_PROTOCOLS: u32 = 0x0300;
 
-/// Parent of a program's filter in clsact.
+/// Returns the parent of a filter that runs a program at this hook of clsact.
 fn side(hook: Hook) -> u32 {
     match hook {
         Hook::Ingress => INGRESS,
@@ -63,15 +64,15 @@ fn side(hook: Hook) -> u32 {
 pub struct Class {
     /// Number of the parent class; 0 for the root.
     pub parent: u32,
-    /// Number of the class below `1:`.
+    /// Minor number of the class; the major number is 1.
     pub number: u32,
     /// Guaranteed rate in bytes per second.
     pub rate: u64,
-    /// Rate up to which it may borrow, in bytes per second.
+    /// Rate up to which the class may borrow, in bytes per second.
     pub ceil: u64,
     /// Burst, in nanoseconds at the ceiling.
     pub burst_ns: u64,
-    /// Order of borrowing: 0 comes first, 7 last.
+    /// Priority for borrowing, from 0 (first) to 7 (last).
     pub prio: u32,
 }
 
@@ -109,7 +110,7 @@ fn direct(program: RawFd, name: &str, class_id: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the body of `RTM_DELTFILTER` for a program that shapes.
+/// Writes the body of `RTM_DELTFILTER` for the filter that runs a shaping program.
 pub fn filter(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }
@@ -125,8 +126,8 @@ pub(crate) fn filter_at(preference: u32, index: u32, hook: Hook, out: &mut Vec<u
     attr(TCA_KIND, b"bpf\0", out);
 }
 
-/// Writes the body of `RTM_NEWQDISC` for a root qdisc that sends each packet at its time, up to
-/// `horizon_us` microseconds ahead. It holds up to `packets` packets.
+/// Writes the body of `RTM_NEWQDISC` for a root qdisc that sends each packet at its departure time,
+/// up to `horizon_us` microseconds ahead. The qdisc holds up to `packets` packets.
 pub fn fq(index: u32, horizon_us: u32, packets: u32, out: &mut Vec<u8>) {
     const LIMIT: u16 = 1;
     const FLOW_LIMIT: u16 = 2;
@@ -176,8 +177,8 @@ pub fn fq_codel(index: u32, target_us: u32, out: &mut Vec<u8>) {
     const TARGET: u16 = 1;
     const INTERVAL: u16 = 3;
     const ECN: u16 = 4;
-    /// Intervals per target. The interval is a round trip, and the target should be a twentieth of
-    /// it (RFC 8289, section 4.4).
+    /// Length of the interval in targets. The interval is a round trip, and the target should be a
+    /// twentieth of it (RFC 8289, section 4.4).
     const TARGETS: u32 = 20;
     head(index, 2 << 16, HANDLE | 1, 0, out);
     attr(TCA_KIND, b"fq_codel\0", out);
@@ -207,7 +208,7 @@ pub fn htb(index: u32, default: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the body of `RTM_NEWTCLASS`.
+/// Writes the body of `RTM_NEWTCLASS` for an `htb` class.
 pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     const PARMS: u16 = 1;
     const RATE64: u16 = 6;
@@ -242,7 +243,7 @@ pub fn class(index: u32, class: Class, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the body of `RTM_NEWQDISC` for a queue of so many bytes below the class with this number.
+/// Writes the body of `RTM_NEWQDISC` for a queue of `bytes` bytes below the class with this number.
 pub fn bfifo(index: u32, class: u32, bytes: u32, out: &mut Vec<u8>) {
     // Handle `20:` below class `1:20`.
     head(index, class << 16, HANDLE | class, 0, out);
@@ -288,7 +289,7 @@ pub struct Passed {
 pub struct Root {
     /// Kind of the qdisc.
     pub kind: String,
-    /// True if it was configured. The kernel's default qdisc has no handle.
+    /// True if the qdisc was configured. The kernel's default qdisc has no handle.
     pub is_chosen: bool,
     /// Rate in bytes per second, only of `tbf`.
     pub rate: Option<u64>,
@@ -352,8 +353,8 @@ fn passed(stats: &[u8]) -> Passed {
     passed
 }
 
-/// Reads the rate in the options of `tbf` or of an `htb` class, in bytes per second. It is in the
-/// first attribute, and in another one if it needs 64 bits.
+/// Returns the rate in the options of `tbf` or of an `htb` class, in bytes per second. It is in the
+/// attribute `wide` if it needs 64 bits, otherwise in the first attribute.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
     if let Some(rate) = find(wide, options).and_then(u64_of) {
         return Some(rate);

@@ -18,8 +18,8 @@ pub(super) fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
     })
 }
 
-/// True if an address on the bridge conflicts with the wanted one: any other IPv4 address, an
-/// overlapping IPv6 one.
+/// True if an existing address of the bridge conflicts with the wanted address. Any other IPv4
+/// address conflicts, and any overlapping IPv6 address that is not link-local.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
@@ -31,7 +31,8 @@ fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     }
 }
 
-/// Returns a default route for each family in `ips` that has none in `routes`.
+/// Returns a default route for each family that has a gateway in `ips` and no default route in
+/// `routes`.
 pub(super) fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<Route> {
     let is_v4 = |route: &Route| route.dst.addr().is_ipv4();
     let has = |v4: bool| {
@@ -60,8 +61,8 @@ pub(super) fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<
     missing
 }
 
-/// Returns the steps that delete the addresses that conflict with a gateway's. Refuses that unless
-/// `is_forced`.
+/// Returns the steps that delete the addresses on `at` that conflict with the gateway address
+/// `net`. A conflict is an error unless `is_forced`.
 pub(super) fn del_conflicting(
     at: &LinkRef,
     net: IpNet,

@@ -157,7 +157,8 @@ pub(super) fn gateway_name(bridge: &IfName, id: u16) -> Result<IfName, Error> {
         .map_err(|err| Error::config(format!("\"bridge\" and \"vlan\": {name:?}: {err}")))
 }
 
-/// Returns the hardware address of a VLAN's gateway interface, present or planned.
+/// Returns the hardware address of a VLAN's gateway interface, or the planned one if the interface
+/// does not exist.
 pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
     facts
         .link(&LinkRef::host(name.clone()))

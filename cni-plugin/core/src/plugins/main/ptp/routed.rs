@@ -17,18 +17,22 @@ use crate::plugins::interface::{self, Dad};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The container's gateways. No link has these addresses.
+/// The container's IPv4 gateway. No link has this address.
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The container's IPv6 gateway. No link has this address.
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// Priority of the rules for packets to other containers, before the rules for the table.
+/// Priority of the rules for packets to other containers. These rules precede the rules for the
+/// configured table.
 const TO_CONTAINERS: u32 = 1535;
-/// Priority of the rules for all other packets from a container, before the main table's rule.
+/// Priority of the rules for packets from a container that are not addressed to another container.
+/// These rules precede the main table's rule.
 const FROM_CONTAINER: u32 = 1536;
 
 /// Keys of the routed form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Routed {
-    /// `table`: the table that routes the container's packets first.
+    /// `table`: routing table for packets from the container, used before the main table. Packets
+    /// to other containers skip it.
     pub(super) table: Option<u32>,
 }
 
@@ -72,8 +76,9 @@ impl Routed {
         lease
     }
 
-    /// Plans the container's side. Once its end is up, the gateways are neighbours with the
-    /// hardware address of the node's end. Ends without hardware addresses resolve no neighbours.
+    /// Plans the container's side. The gateways get permanent neighbour entries with `mac`, the
+    /// hardware address of the node's end. `mac` is `None` for ends without hardware addresses,
+    /// which resolve no neighbours.
     pub(super) fn container(call: &Call<'_>, mac: Option<Mac>, lease: &Lease) -> Vec<Step> {
         let at = call.pod();
         let mut steps = interface::configure(&at, &lease.ips, &lease.routes, Dad::Off);
@@ -102,8 +107,8 @@ impl Routed {
     }
 
     /// Plans the host's side: the route to the container, and rules that send the container's
-    /// packets to the table, except packets to another container. The rules name the link, so a
-    /// later container with the same address never has equal rules.
+    /// packets to the configured table, except packets to another container. The rules name the
+    /// link, so a later container with the same address never has equal rules.
     pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = Vec::new();
         for ip in ips {

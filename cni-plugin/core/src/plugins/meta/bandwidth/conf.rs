@@ -4,35 +4,37 @@ use crate::cni::{Error, Json, NetConf};
 use crate::plan::thing::shaping::{Rate, Subnets};
 use ipnet::IpNet;
 
-/// Lowest rate in bits per second: one byte.
+/// Lowest rate in bits per second: one byte per second.
 const LEAST_BPS: u64 = 8;
 /// Upper bound of a burst in bytes, exclusive, as in the reference plugin.
 const BURST_LIMIT: u64 = u32::MAX as u64;
-/// Bursts in bits that the kubelet and containerd write for "no burst given"; CRI-O writes a little
-/// less than the limit.
+/// Bursts in bits that the kubelet and containerd write for "no burst given".
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
+/// Lowest burst in bits that also means "no burst given". CRI-O writes a little less than the
+/// limit.
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
 /// Maximum number of subnets in a configuration.
 const MOST_SUBNETS: usize = 64;
-/// Default burst: the bytes of this many milliseconds at the rate, and at least [`LEAST_BURST`]
-/// bytes.
+/// Duration of the default burst in milliseconds at the configured rate. The burst has at least
+/// [`LEAST_BURST`] bytes.
 const BURST_MS: u64 = 10;
+/// Lower bound of the default burst in bytes.
 const LEAST_BURST: u64 = 64 * 1024;
 
 /// A `bandwidth` configuration.
 #[derive(Debug)]
 pub struct Bandwidth {
-    /// Limit towards the container.
+    /// Limit for packets to the container.
     pub(super) ingress: Option<Rate>,
-    /// Limit from the container.
+    /// Limit for packets from the container.
     pub(super) egress: Option<Rate>,
     /// Subnets that select the shaped packets; `None` shapes all.
     pub(super) subnets: Option<Subnets>,
 }
 
 impl Bandwidth {
-    /// Reads the configuration. Any of the four keys in it overrides all of
-    /// `runtimeConfig.bandwidth`.
+    /// Reads the configuration. If it has any of the four rate and burst keys,
+    /// `runtimeConfig.bandwidth` is ignored.
     pub fn parse(conf: &NetConf) -> Result<Self, Error> {
         const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
         let of = match conf.json.object_in("runtimeConfig", "bandwidth")? {
@@ -125,8 +127,8 @@ fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Er
     }
 }
 
-/// Replaces the runtimes' numbers for "no burst given", which would let the first 256 MB or more
-/// pass unshaped.
+/// Returns the burst in bits. A runtime's number for "no burst given" is replaced by the default,
+/// because it would let the first 256 MB or more pass unshaped.
 fn given_or_default(bps: u64, burst: u64) -> u64 {
     if UNSET_BURSTS.contains(&burst) || burst >= UNSET_BURST_FROM {
         (Rate { bps, burst }.bytes_in(BURST_MS))

@@ -1,4 +1,4 @@
-//! `conditionsV4` and `conditionsV6`: iptables or nft words, parsed into values.
+//! Parser of `conditionsV4` and `conditionsV6`, which are lists of words in iptables or nft syntax.
 
 use crate::name::IfName;
 use crate::plan::thing::condition::{Condition, Links, Test};
@@ -7,13 +7,13 @@ use std::iter::Peekable;
 use std::net::{IpAddr, Ipv4Addr};
 use std::slice::Iter;
 
-/// Maximum number of rules that a list may expand to.
+/// Maximum number of rules that a list of conditions may expand to.
 const MAX_RULES: usize = 1024;
 /// Longest link name in bytes.
 const NAME_LEN: usize = 15;
 
-/// Reads the words of one family. As in the reference plugin, the first word decides if all are in
-/// iptables syntax.
+/// Parses the conditions of one address family. As in the reference plugin, the first word decides
+/// if all words are in iptables syntax or in nft syntax.
 pub(super) fn parse(words: &[String], is_v4: bool) -> Result<Vec<Condition>, String> {
     let words = split(words);
     let is_iptables = words
@@ -56,7 +56,7 @@ fn split(words: &[String]) -> Vec<String> {
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A property of a packet.
+/// Property of a packet that a condition tests.
 #[derive(Clone, Copy)]
 enum Property {
     Source,
@@ -151,7 +151,8 @@ impl Reader<'_> {
         self.words.next_if(|word| *word == wanted).is_some()
     }
 
-    /// Reads a value; `rest` at its end matches any end of a link's name.
+    /// Reads a value of `property`. The character `rest` at the end of a link name is a wildcard
+    /// for any rest of the name.
     fn test(&mut self, property: Property, rest: char) -> Result<Test, String> {
         let is_v4 = self.is_v4;
         let word = self.word()?;

@@ -13,13 +13,13 @@ const LAST_MARK_BIT: i64 = 31;
 #[derive(Debug)]
 pub struct Portmap {
     pub(super) mappings: Vec<Mapping>,
-    /// Rewrites a source if replies would otherwise bypass the host.
+    /// `snat`, default true: rewrites a source address if replies would otherwise bypass the host.
     pub(super) snat: bool,
-    /// Rewrites all sources.
+    /// `masqAll`, default false: rewrites all source addresses.
     pub(super) masq_all: bool,
     /// The requested backend.
     pub(super) asked: RequestedBackend,
-    /// Conditions for packets to be redirected.
+    /// Conditions that a packet must meet to be redirected.
     pub(super) conditions: Conditions,
     /// The reason to refuse an ADD with ports. A DEL is not refused: the reference plugin may have
     /// created the attachment.

@@ -1,16 +1,18 @@
-//! Filters that run the programs of host ports: after braid's shaping, at ingress and egress of a
-//! link.
+//! Filters that run the host ports' programs at ingress and egress of a link, after braid's
+//! shaping.
 
 use super::{FILTER, HEAD_LEN, direct, filter_at, parse_kind, parse_program};
 use crate::sys::rtnl::u32_at;
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Preference among a link's filters. It precedes the redirect, after which no filter is called. No
-/// other program uses the number, since filters of two kinds cannot share it.
+/// Preference of these filters among a link's filters. It precedes the preference of braid's
+/// redirect, after which no filter is called. No other program uses the number, since filters of
+/// two kinds cannot share it.
 const PREFERENCE: u32 = 2842;
 
-/// Writes the body of `RTM_NEWTFILTER`. The program reads `class_id` in each packet.
+/// Writes the body of `RTM_NEWTFILTER` for a host ports' program, which reads `class_id` in each
+/// packet.
 pub fn attach(
     index: u32,
     hook: Hook,
@@ -23,7 +25,7 @@ pub fn attach(
     direct(program, name, class_id, out);
 }
 
-/// Writes the body of `RTM_DELTFILTER`.
+/// Writes the body of `RTM_DELTFILTER` for a host ports' program.
 pub fn detach(index: u32, hook: Hook, out: &mut Vec<u8>) {
     filter_at(PREFERENCE, index, hook, out);
 }
