@@ -17,7 +17,7 @@ const LEASES: &str = "/var/lib/cni/networks";
 const SHARED: &[&str] = &["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
 /// Host link that is the parent of macvlan, ipvlan and vlan links.
 pub(crate) const PARENT: &str = "up0";
-/// Name of the case with a macvlan whose address comes from DHCP.
+/// Name of the case with a macvlan that has an address from DHCP.
 const DHCP: &str = "dhcp";
 /// Name of the case with a bridge and a foreign IPAM.
 const FOREIGN: &str = "foreign";

@@ -38,7 +38,7 @@ fn said_json(words: &str) -> Value {
     serde_json::from_str(&said(words)).unwrap()
 }
 
-/// Returns a bridge configuration whose containers get an address and a default route.
+/// Returns a bridge configuration that gives containers an address and a default route.
 fn routed() -> Value {
     let mut conf = conf::bridge();
     conf["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);

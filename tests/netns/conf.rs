@@ -67,7 +67,7 @@ pub(crate) fn dummy() -> Value {
     })
 }
 
-/// Returns the configuration of a tap, a link whose other end is a program, with the subnet
+/// Returns the configuration of a tap, a link that ends at a program, with the subnet
 /// 10.4.0.0/24.
 pub(crate) fn tap() -> Value {
     json!({

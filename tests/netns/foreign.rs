@@ -1,4 +1,4 @@
-//! Foreign plugins and foreign IPAMs, whose resources braid releases after a reboot and without its
+//! Foreign plugins and foreign IPAMs: braid releases their resources after a reboot and without its
 //! record.
 
 use crate::conf;

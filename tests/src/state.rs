@@ -246,7 +246,7 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left
 }
 
-/// Returns every policy routing rule whose input interface is or was a veth.
+/// Returns every policy routing rule with a veth, present or deleted, as input interface.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()

@@ -1,4 +1,4 @@
-//! Pods whose node has no working connection to the API server, or a slow one.
+//! Pods on a node without a working connection to the API server, or a slow one.
 
 use super::{Node, bridged, calls, json, spy};
 use crate::{Fault, write_kubeconfig};

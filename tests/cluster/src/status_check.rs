@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Node whose store becomes read-only
+    /// Node with the store that becomes read-only
     #[arg(long, default_value = "n1")]
     node: Node,
 }

@@ -44,7 +44,7 @@ fn flood(from: &Ns, to: &str, ecn: i32) {
     });
 }
 
-/// Returns a UDP socket with receive timestamps, whose buffer has space for all packets of a test.
+/// Returns a UDP socket with receive timestamps, and a buffer with space for all packets of a test.
 fn sink(at: &Ns, addr: &str) -> UdpSocket {
     let socket = at.enter(|| UdpSocket::bind(addr)).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();

@@ -24,7 +24,7 @@ fn lan(host: &Sandbox) -> Rc<Ns> {
     far
 }
 
-/// Returns the configuration of a macvlan on `lan` whose address comes from DHCP.
+/// Returns the configuration of a macvlan on `lan` with an address from DHCP.
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "lan", "ipam": {"type": "dhcp"}})
 }

@@ -1,4 +1,4 @@
-//! Plugin types whose links reach a DHCP server, and types with which the IPAM `dhcp` is refused.
+//! Plugin types with a link to a DHCP server, and types with which the IPAM `dhcp` is refused.
 
 use super::{Server, address, daemon, lan};
 use braid_tests::{Call, Ns, Sandbox, Value, json, needs};

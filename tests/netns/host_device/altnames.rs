@@ -1,4 +1,4 @@
-//! Devices whose name conflicts with an alternative name, in the container or on the host.
+//! Devices with a name that conflicts with an alternative name, in the container or on the host.
 
 use super::identity::attach;
 use braid_tests::{Ns, Sandbox, Value, json};

@@ -23,7 +23,7 @@ pub fn cache() -> PathBuf {
     Path::new(&home).join(".cache/braid")
 }
 
-/// Returns a command whose working directory is the checkout's root.
+/// Returns a command that runs in the checkout's root folder.
 pub fn cmd<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,
