@@ -48,8 +48,8 @@ impl IfName {
     /// Maximum length in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// Returns a temporary name, under which a link is created if its final name is refused. The
-    /// link is renamed immediately.
+    /// Returns a temporary name for the new link. A link is created under this name if the kernel
+    /// refuses its final name, and is then renamed at once.
     #[must_use]
     pub fn until_renamed(&self) -> Self {
         let mut name = self.0.clone();

@@ -16,7 +16,7 @@ pub fn shortened(text: &str) -> String {
 }
 
 /// Joins items into a list of about 512 bytes, and counts the omitted items: `a; b; (400 more)`. A
-/// first item longer than that is cut.
+/// first item that is longer than 512 bytes is cut.
 pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
     listed_within(LIST_BYTES, items)
 }

@@ -7,9 +7,9 @@ use super::{Json, Version};
 use std::fmt;
 use std::io;
 
-/// Kind of a failure, which decides the CNI error code. The codes are in the CNI specification
-/// 1.1.0, section 5, except for code 8, which only the reference code defines. Some kinds share a
-/// code, because only braid needs the difference.
+/// Kind of a failure. The kind decides the CNI error code. Codes 8 and 999 are from the reference
+/// code, and all others are in the CNI specification 1.1.0, section 5. [`Kind::NoFreeAddress`] and
+/// [`Kind::Internal`] share code 999, because only braid distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The configuration's `cniVersion` is not supported.
@@ -26,7 +26,7 @@ pub enum Kind {
     Decode,
     /// The configuration was parsed, but is invalid.
     InvalidConfig,
-    /// `CNI_NETNS` is not a network namespace, or is the plugin's own.
+    /// `CNI_NETNS` is not a network namespace, or is the namespace that the plugin runs in.
     InvalidNetns,
     /// Temporary failure. The runtime should call again.
     TryAgain,
@@ -91,7 +91,7 @@ pub struct Error {
     pub msg: String,
     /// Additional text for `details` in the CNI error; often empty.
     pub details: String,
-    /// Reasons why a failed ADD left objects on the node; `None` if it left no object.
+    /// Reasons why objects of a failed ADD are still on the node; `None` if all were deleted.
     left: Option<Vec<Error>>,
     /// Errors of the cleanup that followed this error.
     cleanup: Vec<Error>,
@@ -137,7 +137,8 @@ impl Error {
         Self::new(Kind::InvalidConfig, msg)
     }
 
-    /// Returns an error with code 8: the path is not a network namespace, or is the plugin's own.
+    /// Returns an error with code 8: the path is not a network namespace, or is the namespace that
+    /// the plugin runs in.
     pub fn netns(msg: impl Into<String>) -> Self {
         Self::new(Kind::InvalidNetns, msg)
     }
@@ -157,7 +158,7 @@ impl Error {
         Self::new(Kind::Internal, msg)
     }
 
-    /// Returns an error with code 11 if `passes` (the failure is temporary), else with code 999.
+    /// Returns an error with code 11 if `passes` is true (a temporary failure), else with code 999.
     pub fn because(msg: impl Into<String>, passes: bool) -> Self {
         Self::new(
             if passes {
@@ -212,7 +213,7 @@ impl Error {
         self
     }
 
-    /// Returns the place of the fault. If unknown, returns the empty path, which means the whole
+    /// Returns the place of the fault. An unknown place is the empty path, which means the whole
     /// text.
     pub fn place(&self) -> FaultPlace {
         let place = self.place.as_deref().cloned();
@@ -225,8 +226,8 @@ impl Error {
     }
 
     /// Joins several errors into one, without repeated sentences; `Ok` if `errors` is empty. The
-    /// new error has the first kind other than [`Kind::TryAgain`], so it is temporary only if all
-    /// errors are.
+    /// new error is temporary only if all errors are temporary. Otherwise it has the first kind
+    /// other than [`Kind::TryAgain`].
     pub fn joined(errors: &[Self]) -> Result<(), Self> {
         let lasting = errors.iter().find(|error| error.kind != Kind::TryAgain);
         let Some(Self { kind, .. }) = lasting.or(errors.first()) else {
@@ -293,7 +294,7 @@ impl Error {
     }
 
     /// Returns the JSON document for standard output. `version` is the configuration's
-    /// `cniVersion`, or the newest version if that is unknown.
+    /// `cniVersion`. If that version is unknown, the caller passes the newest one.
     pub fn to_json(&self, version: Version) -> Json {
         let mut json = Json::object_of([
             ("cniVersion", version.to_string().into()),
@@ -339,7 +340,7 @@ pub fn passes(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Joins the messages and details of `errors`, except sentences that one of `texts` contains.
+/// Joins the messages and details of `errors`. Omits sentences that already are in one of `texts`.
 fn news(texts: &[&str], errors: &[Error]) -> String {
     let mut inner = Vec::new();
     for error in errors {
@@ -349,7 +350,8 @@ fn news(texts: &[&str], errors: &[Error]) -> String {
     sentences(distinct(inner.iter().map(String::as_str)))
 }
 
-/// True if `text` contains the whole `sentence`: alone, in a list, or after a context.
+/// True if `text` contains `sentence` whole: as the whole text, as an item of a list (`; `), or
+/// after a context (`: `).
 fn says(text: &str, sentence: &str) -> bool {
     let begins = |at: usize| {
         at == 0

@@ -13,7 +13,8 @@ use std::fmt;
 /// Initial capacity in bytes of the printed text. Most results are not longer.
 const TYPICAL_LEN: usize = 1024;
 
-/// Key under which serde_json passes a number as text, if the number is not a 64-bit integer.
+/// Key that serde_json uses for a number that is not a 64-bit integer. serde_json passes such a
+/// number as an object with this key and the number as text.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A JSON value that keeps the order and the duplicates of its keys.
@@ -99,8 +100,8 @@ impl Json {
         }
     }
 
-    /// Joins objects under duplicate keys at every depth. It works from the top down, so each value
-    /// is visited once for any nesting of duplicates.
+    /// Joins objects under duplicate keys at every depth. Works from the top down. So each value is
+    /// visited once, however deep duplicates are nested in duplicates.
     fn join_duplicate_objects(&mut self) {
         match self {
             Self::Array(items) => items.iter_mut().for_each(Self::join_duplicate_objects),

@@ -23,13 +23,13 @@ pub struct NetConf {
     /// `prevResult`, converted to the newest version.
     pub prev_result: Option<AddResult>,
     /// Attachments that GC keeps in this network: `cni.dev/valid-attachments` or
-    /// `cni.dev/attachments`. `None` if both keys are absent, as when libcni's caller passes no
-    /// list. libcni writes `null` for an empty list, which means that no attachment is valid.
+    /// `cni.dev/attachments`. `None` if both keys are absent: libcni's caller passed no list.
+    /// `null` means that no attachment is valid, because libcni writes an empty list as `null`.
     pub valid_attachments: Option<Vec<Owner>>,
 }
 
-/// Keys of the attachments that GC keeps: the key in the CNI specification 1.1.0, and the current
-/// key. libcni sends both.
+/// Keys of the attachments that GC keeps. The first key is from the CNI specification 1.1.0, the
+/// second one is the current key. libcni sends both.
 pub(super) const VALID_ATTACHMENTS: [&str; 2] =
     ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
@@ -127,8 +127,8 @@ fn dns(json: &Json) -> Result<Option<Dns>, Error> {
 }
 
 impl NetConf {
-    /// Sets `prevResult` to the result of an earlier ADD, which can have any version. If its
-    /// version has another JSON layout, converts it to the configuration's version.
+    /// Sets `prevResult` to the result of an earlier ADD, which can have any version. Converts the
+    /// result to the configuration's version if the two versions have different JSON layouts.
     pub fn set_prev_result(&mut self, prev: &Json) -> Result<(), Error> {
         let is_same = result_version(prev, self.version)?.family() == self.version.family();
         let result = AddResult::parse(prev, self.version)?;

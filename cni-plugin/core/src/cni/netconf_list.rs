@@ -45,13 +45,13 @@ impl NetConfList {
         Self::read(json, network_name(json)?, list_version(json)?)
     }
 
-    /// Returns the list inside the configuration of a `braid` plugin. It is in `plugins`, or in
-    /// `network`, which is a conflist or a single plugin. `None` if both keys are absent. Name and
-    /// version default to those in `conf`.
+    /// Returns the list inside the configuration of a `braid` plugin. The key `plugins` has the
+    /// list, or the key `network` has a conflist or a single plugin. `None` if both keys are
+    /// absent. Name and version default to those in `conf`.
     ///
-    /// The key `bandwidth` in `conf` appends a plugin of type `bandwidth`. The key in
-    /// `runtimeConfig` also does, unless the list has a plugin of that type or capability. If the
-    /// list has a plugin of type `bandwidth`, the key in `conf` is an error.
+    /// Appends a plugin of type `bandwidth` if `conf` has the key `bandwidth`. The list must then
+    /// have no plugin of this type. Also appends it if only `runtimeConfig` has the key and no
+    /// plugin in the list has this type or capability.
     pub fn from_braid(conf: &NetConf) -> Result<Option<Self>, Error> {
         let json = &conf.json;
         let list = match (json.get("plugins"), json.object("network")?) {

@@ -47,8 +47,8 @@ pub struct Request {
     pub attachment: Option<Attachment>,
     /// Folders in `CNI_PATH`: the search path for external plugins.
     pub path: Vec<PathBuf>,
-    /// True if `CNI_NETNS_OVERRIDE` is `1` or `true`: the container's namespace may be the plugin's
-    /// own.
+    /// True if the container's namespace may be the namespace that the plugin runs in:
+    /// `CNI_NETNS_OVERRIDE` is `1` or `true`.
     pub netns_override: bool,
     /// Configuration from standard input.
     pub conf: NetConf,
@@ -58,7 +58,8 @@ pub struct Request {
 /// environment is reported first and VERSION reads no input.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Verb; `Err` holds an unknown verb, which is reported only after errors in the configuration.
+    /// Verb; `Err` for an unknown verb. Invalid JSON and an invalid network name are reported
+    /// before an unknown verb.
     verb: Result<Command, String>,
     attachment: Option<Attachment>,
     path: Vec<PathBuf>,
@@ -106,8 +107,8 @@ impl Command {
 
 impl Environment {
     /// Parses the `CNI_*` variables from `env`; errors have code 4. `None` if `CNI_COMMAND` is
-    /// missing. This is then not a CNI call: the plugin prints its versions to standard error and
-    /// succeeds.
+    /// missing. Without this variable the call is not a CNI call: the plugin prints its versions to
+    /// standard error and succeeds.
     pub fn parse(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let var = |key: &str| env(key).unwrap_or_default();
         let command = var("CNI_COMMAND");
