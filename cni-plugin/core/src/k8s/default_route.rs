@@ -49,11 +49,13 @@ pub enum DefaultRoutes {
     Via(Vec<Gateway>),
 }
 
-/// Returns the change for each network of a pod. `asked` has the gateways in `default-route` for
-/// each network, and `own` the families of each network's configured default routes. The first
-/// network with `default-route` is chosen. The other networks lose their default routes in the
-/// families of the chosen network's gateways or, without gateways, of its configured default
-/// routes. If it has neither, the other networks lose their default routes in both families.
+/// Returns the change for each network of a pod. `asked` has the gateways in `default-route` of
+/// each network. `own` has the families of each network's configured default routes.
+///
+/// The first network with `default-route` gets the pod's default routes. All other networks lose
+/// their default routes in some families. These are the families of the first network's gateways.
+/// If it lists no gateways, they are the families of its configured default routes. If it has none
+/// either, they are both families.
 pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoutes> {
     let Some((chosen, gateways)) = asked
         .iter()
@@ -148,8 +150,8 @@ pub fn families(result: &AddResult) -> Families {
     Families::of(&all)
 }
 
-/// Returns the gateways of the default routes in a result, ordered by metric. For a route without a
-/// gateway, the gateway of the first address in the route's family is returned.
+/// Returns the gateways of the default routes in a result, ordered by metric. A route without a
+/// gateway counts with the gateway of the first address in the route's family.
 pub fn gateways(result: &AddResult) -> Vec<IpAddr> {
     let mut routes: Vec<&Route> = result
         .routes

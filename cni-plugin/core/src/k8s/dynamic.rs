@@ -26,8 +26,8 @@ pub struct Allocated {
 /// Devices that the kubelet assigned to a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Device ids by resource name: devices of device plugins and, after [`Given::learn`], of
-    /// claims.
+    /// Device ids by resource name. These are the devices of device plugins. [`Given::learn`] adds
+    /// the devices of claims.
     pub by_resource: BTreeMap<String, Vec<String>>,
     /// Devices allocated to the pod's resource claims.
     pub allocated: Vec<Allocated>,

@@ -95,8 +95,8 @@ fn set_allocated(conditions: &mut Vec<Json>, now: &str) {
     ]));
 }
 
-/// Returns the name of the pod that owns the claim if this is not `pod`. The claim belongs to its
-/// owner while the owner runs.
+/// Returns the name of the pod that owns the claim. `None` if `pod` is the owner or the claim has
+/// no owner. The owner keeps the claim as long as the owner runs.
 pub fn other_owner<'a>(claim: &'a IpamClaim, pod: &Pod) -> Option<&'a str> {
     claim
         .owner_pod
@@ -118,9 +118,9 @@ pub fn refuse_second(claim: &IpamClaim, owner: &Pod, pod: &Pod) -> Result<(), Er
     ))
 }
 
-/// Returns the owner id of a claim's addresses, which replaces the container id in IPAM. It
-/// contains the claim's uid, so it outlives every pod and differs from the owner id of a new claim
-/// with the same name.
+/// Returns the owner id under which IPAM stores a claim's addresses, in place of the container id.
+/// The owner id contains the claim's uid. So the addresses outlive every pod, and a new claim with
+/// the same name has a different owner id.
 pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
     let is_uid = !claim.uid.is_empty()
         && claim
@@ -139,15 +139,16 @@ pub fn owner(claim: &IpamClaim) -> Result<String, Error> {
 
 const OWNER_PREFIX: &str = "ipamclaim-";
 
-/// Returns the claim's uid if `owner`, the owner id of an address, stands for a claim.
+/// Returns the claim's uid in `owner`, the owner id of an address. `None` if the owner is not a
+/// claim.
 pub fn uid_of_owner(owner: &str) -> Option<&str> {
     owner
         .strip_prefix(OWNER_PREFIX)
         .filter(|uid| !uid.is_empty())
 }
 
-/// True if the addresses of `owner` may be released, because its claim has been deleted. `uids` has
-/// the uids of all existing claims.
+/// True if the addresses of `owner` may be released: `owner` is a claim's owner id, and this claim
+/// has been deleted. `uids` has the uids of all existing claims.
 pub fn is_released(owner: &str, uids: &BTreeSet<String>) -> bool {
     uid_of_owner(owner).is_some_and(|uid| !uids.contains(uid))
 }

@@ -158,7 +158,8 @@ pub fn cached_delegate(bytes: &[u8], container_id: &str) -> Option<Delegate> {
 mod tests {
     use super::*;
 
-    /// Returns a file as Multus 4.3 writes it, without the keys that Multus does not read back.
+    /// Returns a file as Multus 4.3 writes it, but with fewer keys: only those that Multus reads
+    /// back.
     fn file(entries: &[(&str, &str, &str)]) -> Vec<u8> {
         let item = |(name, ifname, config): &(&str, &str, &str)| {
             let requested = if ifname.is_empty() {

@@ -159,8 +159,8 @@ impl Definition {
         self.list.has_capability(capability).is_ok_and(|has| has)
     }
 
-    /// Merges the arguments `more` into `args.cni` of each plugin. They replace existing arguments
-    /// of the same name.
+    /// Merges the arguments `more` into `args.cni` of each plugin. Arguments in `more` replace
+    /// existing arguments of the same name.
     pub fn merge_args(&mut self, more: &[(String, Json)]) -> Result<(), Error> {
         for plugin in self.list.plugins.iter_mut().filter(|_| !more.is_empty()) {
             let mut args = plugin

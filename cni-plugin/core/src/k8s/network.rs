@@ -88,9 +88,9 @@ impl Network {
     }
 
     /// Checks that the result has the IP and hardware addresses that the pod requests, because
-    /// plugins can ignore a request. `seen` is the hardware address of the interface in the kernel,
-    /// used if the result has none. If both are absent, as for an interface that is not a kernel
-    /// link, the hardware address is not checked.
+    /// plugins can ignore a request. `seen` is the hardware address that the kernel reports for the
+    /// interface. It is checked if the result has no hardware address. If `seen` is `None` too, the
+    /// hardware address is not checked, because the interface may not be a kernel link.
     pub fn verify(&self, result: &AddResult, seen: Option<Mac>) -> Result<(), Error> {
         let wrong = |key: &str, asked: &str, got: String| {
             Err(Error::internal(format!(

@@ -32,8 +32,8 @@ pub struct OnDisk<'f> {
 }
 
 impl OnDisk<'_> {
-    /// Returns the name of the folder, beside the file, with further plugins of the list. The
-    /// folder is named after the network. `None` for a single plugin, for a list with
+    /// Returns the name of the folder with further plugins of the list. The folder is beside the
+    /// file and named after the network. `None` for a single plugin, for a list with
     /// `loadOnlyInlinedPlugins`, and for a network name that is unsafe in a path.
     pub fn folder(&self) -> Result<Option<&str>, Error> {
         if rank(self.file) != Some(LIST)
@@ -135,8 +135,8 @@ pub fn chain_of_folder(
     Ok(Some(definition))
 }
 
-/// True if the runtime itself runs the plugins of `folder` after `call`. One of `files` must be a
-/// list that has the folder's name, contains the called plugin and does not set
+/// True if the runtime itself runs the plugins of `folder` after `call`. This needs a list in
+/// `files` that has the folder's name, contains the called plugin and does not set
 /// `loadOnlyInlinedPlugins`. A runtime with an older libcni never runs plugins from a folder.
 pub fn is_run_by_runtime(folder: &str, call: &NetConf, files: &[DiskFile]) -> bool {
     let is_own = |file: &DiskFile| {

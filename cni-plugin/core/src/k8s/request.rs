@@ -62,7 +62,7 @@ impl BuiltIn<'_> {
 pub enum Handling {
     /// Passes the request to the plugins at these indexes, as if they had the capability.
     Grant(Vec<usize>),
-    /// Appends a plugin of this type, which serves the request, to the list.
+    /// Appends a plugin of this type to the list, and passes the request to the new plugin.
     Append(&'static str),
     /// Passes the request to external plugins in `CNI_ARGS`.
     Args,

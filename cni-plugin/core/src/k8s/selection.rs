@@ -66,7 +66,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Returns a selection of `object` without further requests.
+    /// Returns a selection of the network `object`, for a pod that requests nothing else from this
+    /// network.
     pub fn of(item: usize, object: ObjectName) -> Self {
         Self {
             item,

@@ -120,7 +120,8 @@ impl Settings {
     }
 
     /// Refuses the network `object` if pods of `namespace` may not use it. A pod's default network
-    /// may also be in `multusNamespace`, where an administrator put it for this purpose.
+    /// may also be in `multusNamespace`, because an administrator has put it there for this
+    /// purpose.
     pub fn allow(
         &self,
         namespace: &str,

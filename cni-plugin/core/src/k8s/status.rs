@@ -126,10 +126,12 @@ fn set_list(json: &mut Json, key: &str, items: Vec<Json>) {
     }
 }
 
-/// Returns the annotation's new value: braid's `entries` and additions of other writers. `seen` is
-/// the value that ADD read, and `now` is the current value. An addition is an entry for another
-/// interface, or a key with a dot in an entry of braid, that is in `now` but not in `seen`. All
-/// other content of `now` is left over from an earlier sandbox and is dropped.
+/// Returns the annotation's new value: braid's `entries`, and additions that other writers made
+/// during the ADD. `seen` is the value that ADD read, and `now` is the current value.
+///
+/// An addition is in `now` but not in `seen`. It is an entry for another interface, or a key with a
+/// dot in one of braid's entries. All other content of `now` is from an earlier sandbox and is
+/// dropped.
 pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) -> String {
     let mut added = list(now);
     if !added.is_empty() {
@@ -151,9 +153,10 @@ pub fn rewrite(now: Option<&str>, seen: Option<&str>, mut entries: Vec<Json>) ->
     Json::Array(entries).pretty()
 }
 
-/// Returns the annotation's value after a failed ADD: the entries in `seen`, the value before the
-/// ADD, and entries that other writers added later. Entries of this container are dropped from
-/// `now`, the current value. `None` if `now` has no entry of this container.
+/// Returns the annotation's value after a failed ADD. `seen` is the value before the ADD, and `now`
+/// is the current value. The result has all entries of `seen`, then the entries that other writers
+/// have added since. It has no new entry of this container. `None` if `now` has no entry of this
+/// container, so nothing needs to change.
 pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> Option<String> {
     let is_own = |entry: &Json| text_at(entry, CONTAINER) == Some(container_id);
     let (mut added, mut before) = (list(now), list(seen));
@@ -207,8 +210,8 @@ fn is_same(a: &Json, b: &Json) -> bool {
         .all(|key| text_at(a, key) == text_at(b, key))
 }
 
-/// True if new `entries` replace the entry `before`, which is a default network or has the
-/// interface of a new entry.
+/// True if the new `entries` replace the entry `before`. They replace every default network, and
+/// every entry for an interface that a new entry also has.
 fn is_replaced(before: &Json, entries: &[Json]) -> bool {
     let interface = text_at(before, "interface");
     before.get("default") == Some(&Json::Bool(true))
@@ -218,8 +221,8 @@ fn is_replaced(before: &Json, entries: &[Json]) -> bool {
                 .any(|now| text_at(now, "interface") == interface)
 }
 
-/// Copies the keys with a dot from `fields` to `own`, except keys that are unchanged since `stale`
-/// and keys that `own` already has.
+/// Copies keys with a dot from `fields` to `own`. Skips a key that `own` already has, and a key
+/// with the same value in `stale`, the entry that ADD read.
 fn keep_extensions(own: &mut Json, fields: &[(String, Json)], stale: &[(String, Json)]) {
     for (key, value) in fields {
         let is_stale = stale

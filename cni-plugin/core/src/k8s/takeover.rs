@@ -243,8 +243,9 @@ fn add_capabilities(own: &mut Json, network: &Json) {
         own.set("capabilities", capabilities);
     }
 }
-/// Returns braid's entry with the keys of `plugin`, which it replaces. Paths are converted to paths
-/// on the node. A default network that is braid or Multus itself is replaced.
+/// Returns the entry for braid that replaces `plugin`. The entry has the keys of `plugin`, with
+/// paths converted to paths on the node. If braid or Multus itself would be the default network,
+/// another default network is chosen.
 fn taken_over(plugin: &Json, known: &Known) -> Result<Json, Error> {
     let mut own = plugin.clone();
     let is_client = text_at(plugin, "type") == Some(MULTUS[1]);
@@ -330,7 +331,8 @@ fn default_network_of(circle: &Json) -> Option<(&'static str, Json)> {
     None
 }
 
-/// True if `value`, an inline network or a list of networks, attaches pods.
+/// True if `value` has a network that attaches pods. `value` is an inline network or a list of
+/// networks.
 fn is_circle(value: &Json) -> bool {
     let all = match value {
         Json::Array(all) => all.as_slice(),
@@ -342,9 +344,9 @@ fn is_circle(value: &Json) -> bool {
         .any(|network| plugins_of(network).iter().any(attaches_pods))
 }
 
-/// True if the list must set [`ONLY_INLINED`]: the found list sets it, the found configuration is a
-/// single plugin, or `clusterNetwork` is a file with the same network name. In the last case, the
-/// folder's plugins run with that network.
+/// True if the generated list must set [`ONLY_INLINED`]. This is so if the configuration `found` is
+/// a list that sets it, or is a single plugin. It is also so if `clusterNetwork` is a file with the
+/// network name `name`, because the folder's plugins then run with that network.
 fn is_only_inlined(found: &Json, own: &Json, name: &str, known: &Known) -> bool {
     let is_forbidden = found.get(ONLY_INLINED) == Some(&Json::Bool(true));
     let file = text_at(own, "clusterNetwork");

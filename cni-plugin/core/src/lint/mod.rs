@@ -28,8 +28,8 @@ const CAPABILITIES: [&str; 11] = [
     "deviceID",
     "io.kubernetes.cri.pod-annotations",
 ];
-/// Plugin types that do nothing without runtime configuration. Each has the capability that it
-/// needs, and the configuration keys that can be set instead.
+/// Plugin types that do nothing without runtime configuration. Each entry has the plugin type, the
+/// capability that passes the runtime configuration, and the keys that can be set instead.
 const IDLE: [(&str, &str, &[&str]); 2] = [
     ("portmap", "portMappings", &[]),
     ("bandwidth", "bandwidth", &["ingressRate", "egressRate"]),
@@ -71,8 +71,8 @@ impl Judge<'_> {
         });
     }
 
-    /// Adds an error about the value at `path`, followed by the error's path. For a missing key,
-    /// the place is the enclosing object.
+    /// Adds an error about the value at `path`. The error's own path is appended to `path`. If the
+    /// full path leads to a missing key, the place of the finding is the enclosing object.
     fn note_error(&mut self, path: &[PathPart], error: &Error) {
         let mut path = path.to_vec();
         if let FaultPlace::Path(inner) = error.place() {
@@ -114,8 +114,8 @@ fn of_whole(level: Level, key: &str, what: String) -> Finding {
     }
 }
 
-/// Removes the position from the end of a parser's message. It is a position in the text, but the
-/// caller prints the position in the file.
+/// Removes the position from the end of a parser's message. The parser counts lines within the
+/// text, but the caller prints the line in the file.
 fn without_position(msg: &str, place: &FaultPlace) -> String {
     let FaultPlace::Position { line, column } = place else {
         return msg.to_owned();

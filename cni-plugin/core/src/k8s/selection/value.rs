@@ -5,7 +5,7 @@ use crate::cni::bounds::shortened;
 use crate::name::IfName;
 use std::net::IpAddr;
 
-/// Duration in milliseconds for which the default burst lasts at the full rate.
+/// Default burst, as the time in milliseconds that it takes at the full rate.
 const BURST_MS: u64 = 10;
 /// Minimum of the default burst, in bits.
 const LEAST_BURST: u64 = 8 * 64 * 1024;
