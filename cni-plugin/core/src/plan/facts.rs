@@ -43,7 +43,7 @@ pub enum Need {
     Rules(Ns),
     /// The permanent neighbour entries of a link.
     Neighs(LinkRef),
-    /// The permanent entries in the forwarding database of a link that have a remote end.
+    /// The permanent entries with a remote end in the forwarding database of a link.
     Fdb(LinkRef),
     /// The VRFs of the container, with their routing tables.
     Vrfs,
@@ -87,8 +87,8 @@ pub enum Need {
     Netns,
     /// The availability of these kernel features.
     Features(&'static [Feature]),
-    /// The properties of a link, and the id of this boot if the link does not exist or has no
-    /// hardware address. Only a new link derives its address from the boot id.
+    /// The properties of a link. If the link does not exist or has no hardware address, also the
+    /// boot id, from which a new link derives its address.
     BootIdWithout(LinkRef),
     /// The host link that a configuration identifies as a [`Device`], and the properties of that
     /// link.
@@ -170,8 +170,9 @@ impl Facts {
         self.links.get(at)
     }
 
-    /// Resolves a name or alternative name to a link, which may exist or only be planned. `None` if
-    /// no link has the name and the name is too long for an interface name.
+    /// Returns the link with this name or alternative name. An alternative name must belong to an
+    /// existing link. Any other name is taken as the interface name of a link that may only be
+    /// planned. `None` if such a name is too long for an interface name.
     pub fn place_of(&self, ns: Ns, name: &LinkName) -> Option<LinkRef> {
         let own = self
             .named_links
@@ -208,9 +209,9 @@ impl Facts {
         self.default_links.get(&ns).or_else(planned)
     }
 
-    /// True if `need` is for a missing link that an earlier network of the same call may create,
-    /// because the link is among the needs of `earlier` networks. Any earlier network may create
-    /// the container's default route.
+    /// True if `need` is for a missing link that an earlier network of the same call may create.
+    /// `earlier` has the needs of the earlier networks. A network may create a link if it needs
+    /// that link. Any earlier network may create the container's default route.
     pub fn is_awaited(&self, need: &Need, earlier: &[Need]) -> bool {
         if let Some(at) = self.place_in(need) {
             let is_of_it = |other: &Need| matches!(other, Need::Link(it) | Need::BootIdWithout(it) if *it == at);

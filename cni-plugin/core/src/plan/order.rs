@@ -8,8 +8,8 @@ pub fn ordered(steps: Vec<Step>) -> Vec<Step> {
     hold_first(shape_before_up(before_up(steps)))
 }
 
-/// Moves the guards against sockets of the container to the front, so that no link exists through
-/// which an unguarded socket could send.
+/// Moves the guards against sockets of the container to the front. Otherwise a socket could send
+/// through a new link before the guard exists.
 fn hold_first(steps: Vec<Step>) -> Vec<Step> {
     let (mut first, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(
         |step| matches!(step, Step::Add(thing) if thing.state().phase() == Phase::Guard),
@@ -76,9 +76,9 @@ fn shape_before_up(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Returns the index to which the shaping step at index `at` must move: behind the step that
-/// creates the last of its links. `None` for other steps, for links that `steps` do not create, and
-/// if the step need not move.
+/// Returns the index to which the shaping step at index `at` must move, directly behind the step
+/// that creates the last of the shaped links. `None` if the step is not a shaping step, if `steps`
+/// do not create all of its links, or if it is already in place.
 fn place_for(at: usize, steps: &[Step]) -> Option<usize> {
     let Step::Add(Thing::Shaping(shaping)) = &steps[at] else {
         return None;
@@ -145,15 +145,15 @@ fn is_about(step: &Step, ifb: Option<&LinkRef>) -> bool {
     ifb.is_some() && (is_led_there || is_made || is_changed)
 }
 
-/// True if the step sets the largest packet size (GSO) of a link in `made`. Next to other steps for
-/// this link, it costs no separate send.
+/// True if the step sets the largest packet size (GSO) of a link in `made`. Such a step moves next
+/// to the other steps for its link, so that it needs no separate send.
 fn is_size_of(step: &Step, made: &[LinkRef]) -> bool {
     step.attr()
         .is_some_and(|(at, to)| matches!(to, LinkAttr::GsoMaxSize(_)) && made.contains(at))
 }
 
-/// Splits a step that creates a link and sets it up. Afterwards `step` creates the link down, and
-/// the returned step sets the link up. `None` for any other step.
+/// Splits a step that creates a link and sets it up. Changes `step`, so that it creates the link
+/// down, and returns a new step that sets the link up. Returns `None` for any other step.
 fn come_up_later(step: &mut Step) -> Option<Step> {
     let Step::Add(Thing::Link(Link {
         up: up @ true, at, ..

@@ -31,8 +31,8 @@ pub const LADDER: &[Feature] = match ASKED {
     _ => ASKED,
 };
 
-/// Kernel features that shaping requests: the features in [`LADDER`], and the features that guard
-/// an interface without a host end against packet and `AF_XDP` sockets.
+/// Kernel features that shaping requests. The last two are needed only for an interface without a
+/// host end, for guards against packet sockets and `AF_XDP` sockets. The others are [`LADDER`].
 pub const ASKED: &[Feature] = &[
     Feature::Fq,
     Feature::Htb,
@@ -99,7 +99,7 @@ impl Queue {
         matches!(self, Self::Fq | Self::TbfPfifoFast | Self::Htb)
     }
 
-    /// True if packets that are not to be shaped can pass the shaped packets in the qdisc.
+    /// True if the qdisc lets packets that are exempt from shaping overtake packets that wait.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::Fq | Self::Htb)
     }

@@ -34,8 +34,8 @@ pub fn queue_len_of_new(steps: &[Step]) -> Option<u32> {
 }
 
 /// Returns the redirect in the second step if it fits into one send with the shaping in the first
-/// step. Both attach filters, and the kernel waits for an RCU grace period when the first filter is
-/// added.
+/// step. Both steps attach filters. The kernel waits for an RCU grace period when the first filter
+/// is added, so one send saves time.
 pub fn redirect_with_shaping(steps: &[Step]) -> Option<&Redirect> {
     match steps {
         [

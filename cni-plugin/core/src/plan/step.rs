@@ -109,15 +109,16 @@ pub enum Legacy {
     },
     /// Policy routing rules for an attachment.
     Rules {
-        /// The link that has the addresses, or that is the input link of the rules.
+        /// The link that has the addresses or is the input link of the rules.
         at: LinkRef,
-        /// Addresses that are known without the link.
+        /// Addresses of the attachment from its result. Their rules are deleted even if the link is
+        /// gone.
         addrs: Vec<IpAddr>,
         /// Routing table of the rules; `None` for any table.
         table: Option<u32>,
     },
-    /// Attributes that the plugin `tuning` changed on a link that remains. The step restores the
-    /// values in a file, then deletes the file.
+    /// Attributes that the plugin `tuning` changed on a link that outlives the attachment. The step
+    /// restores the values in a file, then deletes the file.
     Tuning {
         /// The link to restore.
         at: LinkRef,

@@ -32,8 +32,8 @@ impl Step {
     }
 
     /// True if this step must be skipped because the step `failed` has failed. A link must not
-    /// leave the container before its original attributes are restored, because a later attempt
-    /// would no longer find it there.
+    /// leave the container before its original attributes are restored. A later attempt would not
+    /// find the link in the container.
     pub fn waits_for(&self, failed: &Self) -> bool {
         match (self, failed) {
             (Self::Del(thing), Self::Set { at, .. }) => thing.state().releases() == Some(at),
@@ -41,10 +41,10 @@ impl Step {
         }
     }
 
-    /// Returns the step without the parts that need no rollback: they are deleted with a link in
-    /// `deleted`, or leave the container with a link in `left`. `None` if no part remains. A step
-    /// that restores an attribute of a link in `left` is kept, because a link that leaves keeps its
-    /// attributes.
+    /// Returns the step without the parts that need no rollback. A part needs none if it is deleted
+    /// with a link in `deleted`, or leaves the container with a link in `left`. `None` if no part
+    /// remains. A step that restores an attribute of a link in `left` is kept, because the link
+    /// keeps its attributes.
     fn without(mut self, deleted: &[&LinkRef], left: &[&LinkRef]) -> Option<Step> {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
@@ -103,9 +103,9 @@ pub fn in_turn(mut steps: Vec<Step>) -> Vec<Step> {
 }
 
 /// Deletes pairs by their ends in the container, if a single request can then delete all links. A
-/// request covers one namespace, but also deletes the other end of each pair. So other links of the
-/// container must be deleted too, and no unpaired link of the host, which would require a second
-/// request in any case.
+/// request covers one namespace, but also deletes the other end of each pair. So at least one other
+/// link must be deleted in the container. Every link to delete on the host must be the end of such
+/// a pair, because any other link there needs a second request anyway.
 fn by_ends_in_pod(steps: &mut [Step]) {
     let links = || {
         steps.iter().filter_map(|step| {

@@ -14,7 +14,8 @@ pub struct Device {
     pub path: Option<String>,
     /// PCI address of the device.
     pub pci: Option<String>,
-    /// PCI address of the device, in place of `pci`, or the device's name on the auxiliary bus.
+    /// PCI address of the device, or the device's name on the auxiliary bus. Used in place of `pci`
+    /// if set.
     pub id: Option<String>,
 }
 
@@ -23,7 +24,8 @@ pub struct Device {
 pub enum DeviceFact {
     /// The device has this link.
     Link(IfName),
-    /// The device has no link: this driver passes it to a program in user space.
+    /// The device has no link. It belongs to this driver, which passes it to a program in user
+    /// space.
     Userspace(String),
     /// No device was found, for this reason.
     Missing(String),

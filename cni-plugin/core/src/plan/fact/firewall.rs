@@ -11,11 +11,11 @@ pub const MARK: u32 = 0x1000;
 /// Forwarding for a container: the packets that the host accepts, and the packets that it drops.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Firewall {
-    /// Addresses of the container. Packets from them are accepted, and so are replies and
-    /// redirected connections to them.
+    /// Addresses of the container. The host accepts packets from these addresses. It also accepts
+    /// replies and redirected connections to these addresses.
     pub addrs: Vec<IpAddr>,
-    /// Isolation of the container's bridge; its drops come before all accept rules. `None` means no
-    /// isolation.
+    /// Isolation of the container's bridge. The rules that drop packets come before all rules that
+    /// accept packets. `None` means no isolation.
     pub isolation: Option<Isolation>,
     /// The host's other firewall, which must accept the container's packets too.
     pub gate: Gate,

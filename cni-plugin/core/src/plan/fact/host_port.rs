@@ -66,8 +66,9 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl HostEndpoint {
-    /// True if the endpoint includes `[::1]` and eBPF can redirect connections to it. eBPF sees no
-    /// SCTP sockets, and its programs test no conditions.
+    /// True if the endpoint includes `[::1]` and eBPF can redirect connections to it. False for
+    /// SCTP, because eBPF sees no SCTP sockets. False for an endpoint with conditions, because the
+    /// eBPF programs test none.
     pub fn is_at_loopback(&self) -> bool {
         let of_host = |addr: Ipv6Addr| addr.is_loopback() || addr.is_unspecified();
         matches!(self.addr, IpAddr::V6(addr) if of_host(addr))

@@ -21,8 +21,8 @@ pub struct LinkFact {
     pub kind: String,
     /// Mode of a macvlan, ipvlan or netkit; for kind tun, `tap` for frames or `tun` for packets.
     pub mode: Option<&'static str>,
-    /// Further settings that CHECK compares, as pairs of word and value of `ip link`. Only a VLAN
-    /// and a VXLAN have them.
+    /// Further settings that CHECK compares. Each is a word of `ip link` with its value. Only a
+    /// VLAN and a VXLAN have them.
     pub settings: Vec<(&'static str, String)>,
     /// Hardware address; `None` if all its bytes are 0, as for `lo` and a bridge without ports.
     pub mac: Option<Mac>,
@@ -37,9 +37,9 @@ pub struct LinkFact {
     pub up: bool,
     /// Operationally up.
     pub oper_up: bool,
-    /// Operationally up, or the kernel has not yet processed a change of the carrier
-    /// (`IFF_RUNNING`). The latter is true for a bridge that came up before its first port and has
-    /// no configured address.
+    /// The kernel's flag `IFF_RUNNING`. It is set if the link is operationally up, or if the kernel
+    /// has not yet processed a change of the carrier. The second case includes a bridge that came
+    /// up before its first port and has no configured address.
     pub running: bool,
     /// Has a carrier (`IFF_LOWER_UP`).
     pub carrier: bool,
@@ -55,15 +55,15 @@ pub struct LinkFact {
     pub master: Option<u32>,
     /// Interface index of the parent link, or of the other end of a pair.
     pub parent: Option<u32>,
-    /// Namespace of the parent or peer, as an id in the link's namespace (`IFLA_LINK_NETNSID`).
-    /// `None` if both links are in one namespace.
+    /// Id of the parent's or peer's namespace, as seen from the link's own namespace
+    /// (`IFLA_LINK_NETNSID`). `None` if both links are in one namespace.
     pub parent_netns: Option<i32>,
     /// Bridge: filters by VLAN.
     pub vlan_filtering: bool,
     /// Bridge: the spanning tree protocol decides if a port forwards.
     pub stp: bool,
-    /// Bridge: the hardware address in its identifier. `None` for a bridge without ports, unless it
-    /// was created with an address. The next port then changes the bridge's address (v6.12
+    /// Bridge: the hardware address in its identifier. `None` for a bridge that has no ports and
+    /// was created without an address. The next port then changes the bridge's address (v6.12
     /// `net/bridge/br_stp_if.c`, `br_stp_recalculate_bridge_id()`).
     pub bridge_id: Option<Mac>,
     /// Bridge: default VLAN of a new port; 0 for none.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct PacketLimit {
     /// Rate in bytes per second.
     pub rate: u64,
-    /// Burst in bytes. The kernel allows it in addition to the bytes of one second (v6.12
+    /// Burst in bytes. The kernel adds it to the bytes of one second at the rate (v6.12
     /// `net/netfilter/nft_limit.c`).
     pub burst: u32,
 }

@@ -16,12 +16,11 @@ pub struct Rule {
     /// Input link; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iif: Option<IfName>,
-    /// Ignores those routes of the table that have a prefix of at most this length
-    /// (`suppress_prefixlength`).
+    /// Ignores routes of the table with a prefix of at most this length (`suppress_prefixlength`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
-    /// Priority of the rule. `None` means the kernel's choice: before the first rule that follows
-    /// the local table's rule.
+    /// Priority of the rule. `None` lets the kernel choose. It puts the rule directly before the
+    /// second rule of the list, so only the local table's rule precedes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
 }

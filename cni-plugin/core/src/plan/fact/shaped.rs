@@ -21,7 +21,7 @@ pub struct ShapedFact {
     pub passed: Traffic,
     /// braid's eBPF programs on the link.
     pub programs: Vec<ProgramFact>,
-    /// Interface index of the link that received packets are redirected to.
+    /// Interface index of the link to which received packets are redirected.
     pub redirected_to: Option<u32>,
 }
 

@@ -133,7 +133,8 @@ impl State for Addr {
         facts.planned_routes.extend(of_kernel);
     }
 
-    /// True only for `Ensure`, because later plugins may have moved the container's addresses.
+    /// True only for `Ensure`. After an `Add`, later plugins may have moved the container's
+    /// addresses.
     fn is_as_reference(&self, change: Change) -> bool {
         change == Change::Ensure
     }

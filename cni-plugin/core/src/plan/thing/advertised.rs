@@ -1,12 +1,12 @@
-//! Host links that accept router advertisements. By default they no longer do if the host forwards
-//! IPv6.
+//! Host links that accept router advertisements. By default a link ignores them once the host
+//! forwards IPv6.
 
 use super::sysctl::Sysctl;
 pub use crate::plan::fact::advertised::Advertised;
 
 impl Advertised {
     /// Returns the sysctl that lets the link accept advertisements even if the host forwards.
-    /// `None` for a link without a route from an advertisement that may connect to containers,
+    /// `None` for a link that may connect to containers and has no route from an advertisement,
     /// because no container may become the host's router.
     pub fn accept(&self) -> Option<Sysctl> {
         const OUTWARD: [&str; 4] = ["", "bond", "team", "vlan"];

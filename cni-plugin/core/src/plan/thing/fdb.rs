@@ -13,8 +13,8 @@ impl Fdb {
         self.mac.0 == [0; 6] || self.mac.0[0] & 1 == 1
     }
 
-    /// True if the kernel shows this entry as `found`. The kernel omits a port or VNI that equals
-    /// the link's, and a VLAN that the link ignores.
+    /// True if `found` is this entry as the kernel reports it. The kernel omits a port or VNI that
+    /// equals the link's, and a VLAN that the link ignores.
     fn is_shown_as(&self, found: &Self) -> bool {
         let is_same = (&self.at, self.mac, self.dst) == (&found.at, found.mac, found.dst);
         is_same

@@ -52,8 +52,9 @@ impl Link {
         std::iter::once(&self.at).chain(self.kind.peer())
     }
 
-    /// Returns the same pair, with its end in the container as `at`, for deletion. `None` unless
-    /// this is the host end of a pair between host and container.
+    /// Returns a copy of a pair with the ends exchanged, for deletion: `at` is the end in the
+    /// container. `None` unless `self` is a pair with `at` on the host and the other end in the
+    /// container.
     pub fn from_pod(&self) -> Option<Self> {
         let end = self
             .kind

@@ -1,6 +1,6 @@
-//! Things: objects and settings of the kernel that plans create, one file per kind. A file has the
-//! kind's command, the facts needed to check it, the check, the links that it is deleted with, and
-//! its owner.
+//! Things: objects and settings of the kernel that plans create, one file per kind. The file of a
+//! kind has the command, the facts needed for the check, and the check. It also has the links that
+//! the thing is deleted with, and the thing's owner.
 //!
 //! A new kind is a file here, a line in `for_each_thing`, and a file with its effect on the kernel.
 

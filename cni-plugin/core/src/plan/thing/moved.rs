@@ -12,13 +12,13 @@ use std::fmt;
 use std::ops::Not;
 
 /// A link moved from the host into the container. It returns to the host with its old name and
-/// state. Addresses, routes and qdiscs that it got in the container are then deleted.
+/// state. Addresses, routes and qdiscs that were added in the container are then deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The link in the container.
     pub to: LinkRef,
-    /// Name on the host. `None` if neither a record nor the configuration has the name; then the
-    /// link's alias does.
+    /// Name on the host. `None` if neither a record nor the configuration has the name. The link's
+    /// alias in the container then has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IfName>,
     /// State on the host before the move; `None` if there is no record.
@@ -72,8 +72,8 @@ impl Moved {
         }
     }
 
-    /// Returns a moved link without a record, for its return to the host. It gets the name in its
-    /// alias, or otherwise the configured name `from`.
+    /// Returns a moved link without a record, for its return to the host. The link gets the host
+    /// name in its alias. If the alias has none, the link gets the configured name `from`.
     pub fn any(to: LinkRef, from: Option<IfName>) -> Self {
         Self {
             to,
@@ -117,15 +117,16 @@ impl Was {
         fact.kind == self.kind && fact.hardware == self.hardware
     }
 
-    /// True if `fact`, a host link with the moved link's old name, is the moved link with its
-    /// hardware address and alias restored.
+    /// True if `fact` is the moved link with its hardware address and alias restored. `fact` is a
+    /// host link with the moved link's old name.
     pub fn is_given_back(&self, fact: &LinkFact) -> bool {
         self.may_be(fact) && fact.mac == self.mac && fact.alias == self.alias
     }
 
-    /// True if a host link with another name is the moved link. It has the alias `from`, or it is
-    /// hardware that is down: when a namespace ends, the kernel returns hardware to the host, down
-    /// and under any name. Any other link with the hardware address may be a different one.
+    /// True if `fact` is the moved link, back on the host under another name. It must have the
+    /// alias `from`, or be hardware that is down and has no master. The kernel returns hardware in
+    /// this state, under any name, when the container's namespace ends. Another link may merely
+    /// have the same hardware address.
     pub fn is_back(&self, from: &IfName, fact: &LinkFact) -> bool {
         let is_idle = self.kind.is_empty() && !fact.up && fact.master.is_none();
         self.is_it(from, fact) && (fact.alias == from.as_str() || is_idle)

@@ -16,8 +16,8 @@ pub struct NoRoute {
     /// The deleted route.
     pub route: Route,
     /// Netlink request that restores the route with all properties that the kernel reported
-    /// (protocol, flags, metrics), in hexadecimal digits. Empty for a route that did not exist when
-    /// the facts were read, and in records of earlier versions.
+    /// (protocol, flags, metrics), in hexadecimal digits. Empty if the route did not exist when the
+    /// facts were read. Also empty in records of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub restore: String,
 }

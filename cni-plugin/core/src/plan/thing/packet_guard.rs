@@ -34,10 +34,10 @@ impl PacketGuard {
     }
 
     /// Returns the guard for a container's shaper, with a limit slightly above the shaper's limit.
-    /// `None` for a rate above 140 Gbit/s, which no link has and the kernel can't count.
+    /// `None` for a rate above 140 Gbit/s, because the kernel can't count it.
     pub fn of(shaper: &Shaper, subnets: Option<&Subnets>) -> Option<Self> {
-        /// Nanoseconds in a second. For each byte of rate and burst, `nft_limit` counts this many
-        /// in 64 bits.
+        /// Nanoseconds in a second. `nft_limit` multiplies the sum of rate and burst in bytes by
+        /// this number, in 64 bits.
         const SECOND_NS: u64 = 1_000_000_000;
         let rate = (shaper.guard_bps() / 8).max(1);
         let burst = u32::try_from(shaper.rate.burst / 8).unwrap_or(u32::MAX);

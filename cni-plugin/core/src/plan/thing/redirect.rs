@@ -7,7 +7,7 @@ use crate::plan::facts::{Facts, Need};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Redirection of the packets that a link receives to another link of the same namespace.
+/// Redirection of a link's received packets to another link of the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
     /// The link that receives the packets.

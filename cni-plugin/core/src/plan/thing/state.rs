@@ -83,7 +83,8 @@ pub trait State {
         Vec::new()
     }
 
-    /// Returns the link that leaves the container, with its attributes, when the thing is deleted.
+    /// Returns the link that leaves the container when the thing is deleted. The link keeps its
+    /// attributes.
     fn releases(&self) -> Option<&LinkRef> {
         None
     }

@@ -65,8 +65,8 @@ pub enum Backend {
     /// nf_tables alone.
     #[default]
     Nftables,
-    /// eBPF for packets that a link of the host receives. nf_tables for the host's own packets, and
-    /// for packets that the eBPF programs pass on.
+    /// eBPF redirects packets that a link of the host receives. nf_tables redirects the host's own
+    /// packets, and packets that the eBPF programs pass on.
     Ebpf(EbpfPath),
 }
 

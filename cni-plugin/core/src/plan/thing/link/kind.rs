@@ -103,9 +103,9 @@ impl LinkKind {
         }
     }
 
-    /// Returns the namespace in which the link must be requested (`link-netns`), and to which it
-    /// stays connected: the parent's, or the host's for a VXLAN. `None` means the link's own
-    /// namespace.
+    /// Returns the namespace in which the link must be requested (`link-netns`). The link stays
+    /// connected to this namespace. It is the parent's namespace, or the host's for a VXLAN. `None`
+    /// means the link's own namespace.
     pub fn made_in(&self) -> Option<Ns> {
         // The UDP socket of a VXLAN stays in the host's namespace, also without an underlay link.
         let is_vxlan = matches!(self, Self::Vxlan(_));
@@ -153,7 +153,7 @@ impl LinkKind {
         }
     }
 
-    /// Returns the words of `ip link add` before the name of a link in `ns`. They refer to the
+    /// Returns the words of `ip link add` that precede the name of a link in `ns` and name its
     /// parent.
     pub(super) fn origin(&self, ns: Ns) -> String {
         if let (Self::Vxlan(_), Some(from)) = (self, self.made_in()) {

@@ -88,10 +88,10 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// Returns the longest wait in nanoseconds of a packet from a socket of this node, in
-    /// containers or not; for other packets it is [`HORIZON_NS`]. Ten of the largest packets must
-    /// fit, because a socket sends less the more of its packets wait. The maximum of 500 ms limits
-    /// the wait of other packets at a low rate.
+    /// Returns the longest wait in nanoseconds of a packet from a socket of this node or its
+    /// containers. For other packets the longest wait is [`HORIZON_NS`]. The time is enough to send
+    /// ten of the largest packets, because a socket slows down as more of its packets wait. It is
+    /// at most 500 ms, which limits the wait of other packets at a low rate.
     pub fn socket_horizon_ns(&self) -> u64 {
         self.rate
             .time_of(10 * GSO_MAX)
@@ -127,9 +127,10 @@ impl Shaper {
         (self.rate.burst / 8).max(u64::from(self.mtu) + ETHERNET_HEADER)
     }
 
-    /// Returns the size in bytes of a token bucket behind braid's eBPF program: the burst, or if
-    /// greater, the largest packet plus the tokens that accumulate while a timer is late. A packet
-    /// waits until the bucket holds enough tokens for all of it.
+    /// Returns the size in bytes of a token bucket behind braid's eBPF program. The bucket has at
+    /// least the size of the burst. It also has space for the largest packet plus the tokens that
+    /// accumulate while a timer is late. A packet waits until the bucket holds enough tokens for
+    /// all of it.
     pub fn bucket_of_large(&self) -> u64 {
         // Headers of Ethernet, IP and TCP with all options, for each segment.
         const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
@@ -168,9 +169,9 @@ impl Shaper {
         )
     }
 
-    /// Returns the largest packet in bytes that the container's stack should pass at a time, so
-    /// that one packet does not delay all others at a low rate. `None` if even the largest possible
-    /// packet causes no such delay.
+    /// Returns the largest packet in bytes that the container's stack should pass at a time. At a
+    /// low rate, a larger packet would delay all others. `None` if even the largest possible packet
+    /// causes no such delay.
     pub fn gso_max_size(&self) -> Option<u32> {
         let least = 2 * u64::from(self.mtu);
         let size = self
@@ -186,8 +187,8 @@ impl Shaper {
         self.rate.bps.saturating_add(self.rate.bps / 10)
     }
 
-    /// Returns the burst for a guard, as the time in nanoseconds that it takes at the rate: 100 ms
-    /// more than the burst of the program's clock.
+    /// Returns the burst for a guard, as a time in nanoseconds at the rate. It is 100 ms more than
+    /// the burst that the clock of the eBPF program allows.
     pub fn guard_depth_ns(&self) -> u64 {
         self.clock_burst_ns().saturating_add(100 * MS_NS)
     }
@@ -220,8 +221,8 @@ impl Shaping {
         self.shapers.iter().find(|shaper| shaper.toward == toward)
     }
 
-    /// True if all links are in the namespace `ns`. Shaping in the container's namespace exists as
-    /// long as the namespace does.
+    /// True if all links are in the namespace `ns`. If that is the container's namespace, the
+    /// shaping ends when the namespace does.
     pub fn is_all_in(&self, ns: Ns) -> bool {
         self.links().all(|link| link.ns == ns)
     }
