@@ -121,8 +121,8 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// Installs a panic hook. The hook prints the panic to standard error and, unless part of an answer
-/// is already written, writes an error for the runtime.
+/// Installs a panic hook, which prints the panic to standard error. If no part of an answer is
+/// written yet, the hook also writes an error for the runtime.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

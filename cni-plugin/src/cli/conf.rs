@@ -72,8 +72,8 @@ pub(super) fn of_pods(confs: Vec<NetConf>) -> Vec<(NetConf, Settings)> {
     found
 }
 
-/// Parses a network configuration of the node. Returns the configuration that a runtime would pass
-/// to each of its plugins.
+/// Parses a network configuration of the node. Returns the configurations that a runtime would pass
+/// to the network's plugins, one for each plugin.
 fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
     let json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {

@@ -98,8 +98,8 @@ fn passed(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Option<Traffic> {
     })
 }
 
-/// Returns the number of packets that a guard dropped, or of `AF_XDP` bindings that it refused,
-/// because they would bypass the shaper. 0 if the number can't be read.
+/// Returns the number of packets that a packet guard dropped, or of bindings that an `AF_XDP` guard
+/// refused. These packets and bindings would bypass the shaper. 0 if the number can't be read.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let dropped = if let Step::Add(Thing::PacketGuard(guard)) = guard {
         held_packets(kernel, guard)

@@ -35,7 +35,8 @@ pub trait Plugin: Debug {
         Ok(())
     }
 
-    /// Returns the host link that carries the container's gateways. IPv6 must be enabled on it.
+    /// Returns the host link that carries the container's gateways, if there is one. IPv6 must be
+    /// enabled on that link.
     fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
         None
     }
@@ -66,8 +67,8 @@ pub trait Plugin: Debug {
         Err("it connects only to this node")
     }
 
-    /// Returns the steps that delete an attachment whose record is lost. They follow from the
-    /// configuration and the names in `call`.
+    /// Returns the steps with which a DEL without a record deletes an attachment. The steps follow
+    /// from the configuration and the names in `call`.
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// Returns the kernel's link kind of the container's interface, for CHECK; `None` if the plugin

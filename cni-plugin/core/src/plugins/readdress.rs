@@ -1,6 +1,6 @@
 //! Routes and rules of a lost address, carried over to the new address of the lease. Plugins after
-//! the IPAM placed them: `sbr` in a separate table with a rule for packets from the address, `vrf`
-//! in the table of the VRF.
+//! the IPAM created these routes and rules. `sbr` uses a separate table, and a rule for packets
+//! from the address. `vrf` uses the table of the VRF.
 //!
 //! ```text
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► arrive ─► steps that add
@@ -31,8 +31,8 @@ pub struct Routing {
     tables: Vec<u32>,
     /// Routes of the lease.
     leased: Vec<Route>,
-    /// Other routes from the address, to its network or through its gateway, except the kernel's
-    /// own.
+    /// Routes from the address, to its network or through its gateway. Excludes the routes of the
+    /// lease and the kernel's own route.
     others: Vec<Route>,
 }
 

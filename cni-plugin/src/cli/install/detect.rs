@@ -1,5 +1,5 @@
-//! Plugin and configuration folders of the node's container runtime, from the runtime's
-//! configuration. Well-known folders if there is none.
+//! Plugin and configuration folders of the node's container runtime. They come from the runtime's
+//! configuration. If there is no configuration, they are well-known folders.
 
 use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
@@ -221,7 +221,8 @@ fn read(root: &Root, path: &Path) -> Option<Table> {
         .ok()
 }
 
-/// Parses the files of a folder that end with `ending`, in the order of their names.
+/// Parses the files in `folder`, in the order of their names. Includes only names that end with
+/// `ending`.
 fn of_folder(root: &Root, folder: &Path, ending: &str) -> Vec<Table> {
     let mut names = root.file_names(folder);
     names.retain(|name| name.ends_with(ending));
@@ -233,8 +234,8 @@ fn of_folder(root: &Root, folder: &Path, ending: &str) -> Vec<Table> {
     tables
 }
 
-/// Parses the imports of a containerd configuration: files, or all files of a folder that end with
-/// `.toml`.
+/// Parses the imports of a containerd configuration. An import is one file, or all `.toml` files of
+/// a folder.
 fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let mut tables = Vec::new();

@@ -291,8 +291,8 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a plugin folder if this container has mounted it from another path of the node. The
-/// paths alone, with `--root`, do not show this.
+/// Refuses a plugin folder that this container has mounted from another path of the node. Checks
+/// the mount, because the folder's path and `--root` do not show the source of the mount.
 fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
     let folder = bin.program.parent().unwrap_or(Path::new("/"));
     let Some(mount) = mounts::of(&bin.dir) else {

@@ -138,9 +138,10 @@ impl Site<'_> {
         }
     }
 
-    /// Returns a message if no runtime seems to read configurations from `folder`. Either the
-    /// visible runtime configurations name other folders, or none is visible and only the default
-    /// folder has networks. This is not an error, because the node may have another runtime.
+    /// Returns a message if no runtime seems to read configurations from `folder`. In one case, the
+    /// visible runtime configurations name other folders. In the other case, no runtime
+    /// configuration is visible, and the default folder has networks while `folder` has none. The
+    /// message is not an error, because the node may have another runtime.
     fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
         let is_same = |other: &Path| {
@@ -209,8 +210,9 @@ impl Site<'_> {
         Ok(Ok(Conf { path, json }))
     }
 
-    /// Converts a path in a Multus container to a path on the node: unchanged, without the mount
-    /// point, or in the conflist's folder. On k3s, for example, Multus mounts the folder of
+    /// Converts a path in a Multus container to a path on the node. Removes the mount point, unless
+    /// the path exists on the node. If the path without the mount point does not exist, a file with
+    /// the same name beside the conflist is used. On k3s, for example, Multus mounts the folder of
     /// configurations at another path than the node's.
     fn of_node(&self, text: &str) -> String {
         let Some(stripped) = without_mount(text) else {

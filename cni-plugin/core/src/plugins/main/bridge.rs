@@ -494,8 +494,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// True if a bridge may change its hardware address when a port with the address `port` is added. A
-/// bridge without any address can't even be set up.
+/// True if a bridge may change its hardware address when a port with the address `port` is added.
+/// Also true for a bridge without an address, which can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }

@@ -216,7 +216,7 @@ impl Plugin for VxlanConf {
         vec![Feature::Vxlan]
     }
 
-    /// Returns the need for the underlay, without which no ADD can work.
+    /// Returns the need for the underlay, because every ADD requires a configured underlay.
     fn status_needs(&self) -> Vec<Need> {
         self.need().into_iter().collect()
     }
