@@ -35,8 +35,8 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error to standard output for the runtime. Writes it to standard error instead if part
-/// of an answer is already written, or if standard output fails.
+/// Writes an error to standard output for the runtime. If part of an answer is already written, or
+/// if standard output fails, writes the error to standard error instead.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
         output::tell(format_args!("{error}"));
@@ -98,7 +98,7 @@ fn deliver(text: &str) -> Result<(), Error> {
 }
 
 /// Writes the answer in one piece, so that the runtime wakes up once. Sets [`IS_BEGUN`] once part
-/// of it is written.
+/// of the answer is written.
 fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {

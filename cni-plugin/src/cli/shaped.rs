@@ -57,8 +57,8 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     directions
 }
 
-/// Opens the kernel state of the host and, if it still exists, of the container's network
-/// namespace.
+/// Opens the kernel state of the host. Also opens the state of the container's network namespace,
+/// if the namespace still exists.
 fn open(record: &Record) -> Option<Kernel> {
     let netns = match &record.netns {
         Some(path) if netns_of(record) != Netns::Gone => NetNs::open(path).ok(),

@@ -28,8 +28,8 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// Number of displayed digits of a long container id. Runtimes use long ids, with at least 64
-/// digits. A shorter id is shown whole.
+/// Number of displayed digits of a long container id. A long id has at least 64 digits, as the ids
+/// of runtimes have. A shorter id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 

@@ -82,7 +82,7 @@ pub trait Plugin: Debug {
         self.kind().is_some()
     }
 
-    /// True if CHECK needs only the configuration and `prevResult`, so that it also works for an
+    /// True if CHECK needs only the configuration and `prevResult`. CHECK then also works for an
     /// attachment without a record, for example from another program.
     fn is_reconstructible(&self) -> bool {
         true
@@ -105,9 +105,9 @@ pub trait Plugin: Debug {
     }
 }
 
-/// A plugin whose new link may reach a DHCP server. Its plan has two parts: the link, then the
-/// addresses. The second part takes the first as an argument, so the two can't disagree about the
-/// link.
+/// A plugin that creates a link through which a DHCP server may be reached. Its plan has two parts:
+/// the link, then the addresses. The second part takes the first as an argument, so the two can't
+/// disagree about the link.
 pub trait ThroughLink: Debug {
     /// Plans the link.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error>;

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Routes and rules of one address, as the kernel listed them before the address was deleted.
+/// Routes and rules of one address, as the kernel reported them before the address was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     net: IpNet,
@@ -206,8 +206,8 @@ fn routing_of<'a>(lost: &'a [Routing], net: &IpNet) -> Option<&'a Routing> {
         .find(|routing| is_same_family(&routing.net, net))
 }
 
-/// Returns the tables that get a route of the new lease: the tables with the lost lease's routes,
-/// otherwise the table of the link.
+/// Returns the tables that get a route of the new lease. These are the tables that contained the
+/// lost lease's routes. If there are none, it is the table of the link.
 fn tables(routing: Option<&Routing>, at: &LinkRef, facts: &Facts) -> Vec<u32> {
     match routing {
         Some(routing) if !routing.tables.is_empty() => routing.tables.clone(),

@@ -199,8 +199,8 @@ fn lost() -> Check {
     }
 }
 
-/// Checks for configurations that Cilium has renamed. With `cni.exclusive`, which is on by default,
-/// Cilium renames all configurations but its own.
+/// Checks for configurations that Cilium has renamed. With its default setting `cni.exclusive`,
+/// Cilium renames all configurations of other programs.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
     let mut names = file_names(folder);

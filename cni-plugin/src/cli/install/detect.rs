@@ -40,8 +40,8 @@ struct Found {
     networks: Option<String>,
 }
 
-/// Known runtimes. A distribution precedes the runtime that it includes, because a node may also
-/// have an unused runtime.
+/// Known runtimes. A distribution precedes the runtime that the distribution includes, because its
+/// node may also have an unused copy of that runtime.
 const RUNTIMES: [Runtime; 6] = [
     Runtime {
         name: "k3s",
@@ -96,8 +96,8 @@ const RUNTIMES: [Runtime; 6] = [
     },
 ];
 
-/// Returns the folders of the node's runtime; of several runtimes, a running one is preferred.
-/// Returns well-known folders if no runtime's configuration is found.
+/// Returns the folders of the node's runtime. If the node has several runtimes, a running one is
+/// preferred. If no runtime's configuration is found, the folders are well-known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
     if let Some(configured) = configured(root).into_iter().next() {
         return configured.folders();

@@ -24,8 +24,8 @@ use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names that are installed only on request, because another project's `DaemonSet` copies its own
-/// plugin to the same path whenever it starts.
+/// Names that are installed only on request, because another project writes to the same path. The
+/// project's `DaemonSet` copies its own plugin to that path whenever the `DaemonSet` starts.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces

@@ -94,8 +94,8 @@ impl Site<'_> {
         Ok(Ok(self.known_of(folder, first, others)))
     }
 
-    /// Reads the configurations after the first one, without unreadable ones. A path that is not a
-    /// file is reported in `remarks`.
+    /// Reads the configurations after the first one. Skips an unreadable configuration. Also skips
+    /// a path that is not a file, and reports the path in `remarks`.
     fn others(&self, folder: &Path, names: &[String], remarks: &mut Vec<String>) -> Vec<Conf> {
         let mut others = Vec::new();
         for name in names {
@@ -166,8 +166,8 @@ impl Site<'_> {
         Some(format!("{} has configurations", usual.display()))
     }
 
-    /// Returns the file names of the folder's configurations without the conflist. They are in the
-    /// order in which runtimes choose a configuration.
+    /// Returns the names of the configuration files in `folder`, except the conflist. The names are
+    /// in the order in which runtimes choose a configuration.
     fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {

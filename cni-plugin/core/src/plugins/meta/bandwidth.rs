@@ -175,7 +175,7 @@ impl Bandwidth {
             .unwrap_or(queue)
     }
 
-    /// Refuses a queue that would also shape packets that the subnets exclude.
+    /// Refuses a queue that shapes every packet if the configuration selects packets by subnet.
     fn refuse_shaping_all(&self, steps: &[Step]) -> Result<(), Error> {
         match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
             Some(Shaper { at, queue, .. }) => {
@@ -356,8 +356,8 @@ fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     )))
 }
 
-/// Returns the entry for the ifb that `steps` create, for `interfaces` of the CNI result; `None` if
-/// they create no ifb.
+/// Returns the entry in `interfaces` of the CNI result for the ifb that `steps` create; `None` if
+/// the steps create no ifb.
 fn ifb_interface(steps: &[Step], call: &Call<'_>) -> Option<Interface> {
     for step in steps {
         let Step::Add(Thing::Link(link)) = step else {

@@ -270,7 +270,8 @@ fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
 }
 
 /// Returns the step that enables hairpin on the container's bridge port, if the host's NAT sees
-/// bridged packets. A container's packet to its own host port then never leaves the bridge.
+/// bridged packets. With such a NAT, a container's packet to its own host port never leaves the
+/// bridge. The bridge must return the packet through the port that it came from.
 fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
     bridge(prev, facts)?;
     let is_carried =

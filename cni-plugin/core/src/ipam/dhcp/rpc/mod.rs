@@ -108,7 +108,7 @@ pub struct RpcCall {
 pub struct Server {
     input: Vec<u8>,
     is_connected: bool,
-    /// Sequence number and method of a call whose arguments have not arrived yet.
+    /// Sequence number and method of a call that still lacks its arguments.
     request: Option<(u64, String)>,
     decoder: Decoder,
     encoder: Encoder,
