@@ -1,8 +1,8 @@
 //! Entry point of the only binary, which selects a plugin or a command.
 //!
-//! A process with the environment variable `CNI_COMMAND` is a plugin call, and this is checked
-//! first. The name of the started file selects the plugin: a script `bridge` of one line,
-//! `#!/opt/cni/bin/braid`, or a link of this name.
+//! A process with the environment variable `CNI_COMMAND` is a plugin call. The variable is checked
+//! first. The name of the started file selects the plugin, such as `bridge`. The file is a link to
+//! this program, or a script with the only line `#!/opt/cni/bin/braid`.
 
 #![no_main]
 
@@ -13,8 +13,8 @@ use std::ffi::OsString;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// Entry point for the C library. Rust's own startup finds the end of the stack and prepares for
-/// its overflow, which takes 0.13 ms, a twentieth of an ADD. [`start::prepare`] has the steps that
+/// Entry point for the C library. Rust's own startup finds the end of the stack and prepares for a
+/// stack overflow. This takes 0.13 ms, a twentieth of an ADD. [`start::prepare`] has the steps that
 /// a call needs.
 #[expect(
     unsafe_code,

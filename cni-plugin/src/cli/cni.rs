@@ -35,8 +35,8 @@ pub fn run(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes an error to standard output for the runtime. Writes it to standard error instead if part
-/// of an answer is already written, or if standard output fails.
+/// Writes an error to standard output for the runtime. If part of an answer is already written, or
+/// if standard output fails, writes the error to standard error instead.
 fn tell(error: &Error, version: Version) {
     if IS_BEGUN.load(Ordering::Relaxed) || write(&error.to_stdout(version)).is_err() {
         output::tell(format_args!("{error}"));
@@ -98,7 +98,7 @@ fn deliver(text: &str) -> Result<(), Error> {
 }
 
 /// Writes the answer in one piece, so that the runtime wakes up once. Sets [`IS_BEGUN`] once part
-/// of it is written.
+/// of the answer is written.
 fn write(text: &str) -> nix::Result<()> {
     let mut left = text.as_bytes();
     while !left.is_empty() {
@@ -121,8 +121,8 @@ fn write(text: &str) -> nix::Result<()> {
     Ok(())
 }
 
-/// Installs a panic hook. The hook prints the panic to standard error and, unless part of an answer
-/// is already written, writes an error for the runtime.
+/// Installs a panic hook, which prints the panic to standard error. If no part of an answer is
+/// written yet, the hook also writes an error for the runtime.
 fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -24,7 +24,7 @@ pub(super) fn type_of(plugin: &Json) -> Option<&str> {
 }
 
 /// Returns the configuration of each plugin in the node's network configurations. Skips invalid
-/// files. A path that is not a regular file is also reported on standard error.
+/// files. Also skips a path that is not a regular file, and reports the path on standard error.
 pub(super) fn of_node() -> Vec<NetConf> {
     let mut confs = Vec::new();
     for entry in std::fs::read_dir(CONF_DIR).into_iter().flatten().flatten() {
@@ -72,8 +72,8 @@ pub(super) fn of_pods(confs: Vec<NetConf>) -> Vec<(NetConf, Settings)> {
     found
 }
 
-/// Parses a network configuration of the node. Returns the configuration that a runtime would pass
-/// to each of its plugins.
+/// Parses a network configuration of the node. Returns the configurations that a runtime would pass
+/// to the network's plugins, one for each plugin.
 fn plugins_of(bytes: &[u8]) -> Result<Vec<NetConf>, Error> {
     let json = Json::parse(bytes, "network config")?;
     if !json.has("plugins") || json.has("type") {

@@ -1,6 +1,6 @@
-//! `braid gc`: deletes attachments that have lost their network namespace, their addresses, and the
-//! leases of terminated containers. Pods that Multus attached before the node switched to braid are
-//! included.
+//! `braid gc`: deletes attachments that have lost their network namespace, together with their
+//! addresses. Also deletes the leases of terminated containers. Pods that Multus attached before
+//! the node switched to braid are included.
 
 use super::{FAILURE, Outcome, SUCCESS, conf, output};
 use braid_core::cni::{Error, NetConf, Owner};

@@ -201,8 +201,8 @@ fn of_pod(file: &File, placed: &Placed<Pod>, nads: &[&Nad]) -> Vec<LintReport> {
     all
 }
 
-/// Returns a finding for each request of a selection that its network can't serve. A network that
-/// is in none of the files is reported only if the files contain networks.
+/// Returns a finding for each key of `selection` that the selected network can't serve. If the
+/// files contain networks, but not the selected network, the missing network is a finding.
 fn of_network(text: &str, selection: &Selection, nads: &[&Nad]) -> Vec<Finding> {
     let Some(nad) = nads.iter().find(|nad| nad.name == selection.object) else {
         if nads.is_empty() {

@@ -55,8 +55,8 @@ enum Command {
     Dhcp(dhcp::Arguments),
 }
 
-/// Runs the command of the command line, or prints the version of the plugin that the program was
-/// started as. Returns the exit status.
+/// Runs the command of the command line. If the program was started under a plugin's name, prints
+/// the version of the plugin instead. Returns the exit status.
 pub fn run(arguments: Vec<OsString>) -> u8 {
     let called_as = cni::plugin_name(&arguments);
     if called_as == "dhcp"

@@ -46,8 +46,8 @@ pub(super) fn tell(sentence: Arguments<'_>) {
     let _ = stderr().write_all(format!("{sentence}\n").as_bytes());
 }
 
-/// Returns a log that writes messages of the library, and the standard error of foreign plugins, to
-/// standard error.
+/// Returns a log for messages of the library and for the standard error of foreign plugins. The log
+/// writes both to standard error.
 pub(super) fn log() -> Log {
     Log::new(tell).with_output(copy)
 }

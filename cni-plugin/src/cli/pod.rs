@@ -109,8 +109,8 @@ impl Networks {
     }
 }
 
-/// Returns a configuration that attaches pods: `conf`, if it does so, or else a configuration with
-/// `conf` as the default network.
+/// Returns a configuration that attaches pods. This is `conf` if `conf` attaches pods. Otherwise it
+/// is a new configuration with `conf` as the default network.
 fn of_pods(conf: &NetConf) -> Json {
     let mut json = (*conf.json).clone();
     if key_of_pods(&json).is_none() {

@@ -57,8 +57,8 @@ pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
     directions
 }
 
-/// Opens the kernel state of the host and, if it still exists, of the container's network
-/// namespace.
+/// Opens the kernel state of the host. Also opens the state of the container's network namespace,
+/// if the namespace still exists.
 fn open(record: &Record) -> Option<Kernel> {
     let netns = match &record.netns {
         Some(path) if netns_of(record) != Netns::Gone => NetNs::open(path).ok(),
@@ -98,8 +98,8 @@ fn passed(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Option<Traffic> {
     })
 }
 
-/// Returns the number of packets that a guard dropped, or of `AF_XDP` bindings that it refused,
-/// because they would bypass the shaper. 0 if the number can't be read.
+/// Returns the number of packets that a packet guard dropped, or of bindings that an `AF_XDP` guard
+/// refused. These packets and bindings would bypass the shaper. 0 if the number can't be read.
 fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
     let dropped = if let Step::Add(Thing::PacketGuard(guard)) = guard {
         held_packets(kernel, guard)

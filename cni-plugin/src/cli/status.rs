@@ -28,8 +28,8 @@ pub(super) struct Arguments {
     output: Format,
 }
 
-/// Number of displayed digits of a container id with at least 64 digits, as runtimes use. A shorter
-/// id is shown whole.
+/// Number of displayed digits of a long container id. A long id has at least 64 digits, as the ids
+/// of runtimes have. A shorter id is shown whole.
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
@@ -145,8 +145,9 @@ fn host_link_of(attached: &Attached) -> Option<String> {
     Some(link.name.to_string())
 }
 
-/// Returns the host link of a step that creates a link: the parent, as for a macvlan or ipvlan, or
-/// else the link if it is on the host. `None` for other steps.
+/// Returns the host link of a step that creates a link. For a link with a parent, such as a macvlan
+/// or ipvlan, this is the parent. For any other link on the host, this is the link itself. `None`
+/// for other links and steps.
 pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
     let Step::Add(Thing::Link(link)) = step else {
         return None;

@@ -64,8 +64,8 @@ impl Heap {
         self.memory.get().cast()
     }
 
-    /// Allocates a piece after all others of its half. Its bytes are zero, because they were never
-    /// used before. `None` if it does not fit.
+    /// Allocates a piece after all others of its half; `None` if the piece does not fit. The
+    /// piece's bytes are zero, because they were never used before.
     fn take(&self, layout: Layout) -> Option<*mut u8> {
         let (half, len) = (usize::from(layout.size() >= LARGE), length(layout.size()));
         if layout.align() > UNIT || len > HALF {

@@ -27,8 +27,8 @@ struct SchedAttr {
 const _: () = assert!(size_of::<SchedAttr>() == SIZE as usize);
 
 /// Gives this process priority over ordinary processes, if permitted. A plugin call takes two
-/// milliseconds and holds locks that every change to any network of the node waits for. If the call
-/// loses the processor while it holds a lock, all these changes stop.
+/// milliseconds. Every change to any network of the node waits for locks that the call holds. If
+/// the call loses the processor while it holds a lock, all these changes stop.
 pub fn raise() {
     let attr = SchedAttr {
         size: SIZE,

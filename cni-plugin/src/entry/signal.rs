@@ -14,8 +14,9 @@ extern "C" fn note(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::Relaxed);
 }
 
-/// Only records SIGINT, SIGTERM and SIGHUP from now on. Programs started meanwhile get them as
-/// usual, because `exec` resets a handler, while a blocked signal would stay blocked.
+/// From now on, only records SIGINT, SIGTERM and SIGHUP. Programs started meanwhile get these
+/// signals as usual, because `exec` resets a handler. A blocked signal would stay blocked after
+/// `exec`.
 pub fn note_instead() -> nix::Result<()> {
     let action = SigAction::new(
         SigHandler::Handler(note),

@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 
 const STANDARD: [libc::c_int; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Ignores SIGPIPE, so that a write to a closed pipe is only an error, and opens `/dev/null` for
-/// standard descriptors that are closed. Otherwise the next opened file would become standard
-/// output, and a result would be written to it. The replacement of standard output refuses writes,
+/// Ignores SIGPIPE, so that a write to a closed pipe is only an error. Also opens `/dev/null` for
+/// each closed standard descriptor. Otherwise the next opened file would become standard output,
+/// and a result would be written to that file. The replacement of standard output refuses writes,
 /// so that the result does not count as delivered.
 pub fn prepare() {
     // SAFETY: the signal is ignored, and no handler is installed.
@@ -58,10 +58,10 @@ pub fn end(code: u8) -> ! {
     unsafe { libc::_exit(code.into()) }
 }
 
-/// Returns the program's arguments, which some C libraries pass only to `main`. A script of one
-/// line, `#!` and the path of this program, works like a link with the script's name. For such a
-/// script, the kernel puts the interpreter's path before the script's path, and this function
-/// removes it.
+/// Returns the program's arguments, which some C libraries pass only to `main`. A script that
+/// consists of `#!` and the path of this program works like a link with the script's name. For such
+/// a script, the kernel puts the interpreter's path before the script's path. This function removes
+/// the interpreter's path.
 ///
 /// # Safety
 ///

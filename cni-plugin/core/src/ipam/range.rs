@@ -82,8 +82,8 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// Reason why a range or a range set is refused. The messages match the reference plugin. The
-/// offending value is appended to messages that lack it in the reference plugin.
+/// Reason why a range or a range set is refused. The messages match the reference plugin. If the
+/// reference plugin's message lacks the offending value, braid appends the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each arm's sentence is in Display")]
 pub enum RangeError {

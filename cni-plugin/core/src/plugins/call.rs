@@ -30,7 +30,7 @@ pub struct Call<'a> {
     /// Digest of container id and interface name. Link names and hardware addresses derive from it.
     digest: [u8; 32],
     /// Name and hardware address of the host end of the container's link pair, read from
-    /// `prevResult`. `None` means the names and addresses derived from `digest`.
+    /// `prevResult`. `None` means that both derive from `digest`.
     host_end: Option<(IfName, Mac)>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Call<'a> {
     }
 
     /// Reads the host end's name and hardware address from `prevResult`. The host end is the host
-    /// interface listed directly before the container's.
+    /// interface listed directly before the container's interface.
     #[must_use]
     pub fn with_told_host_end(mut self) -> Self {
         let interfaces = self.prev.map_or(&[][..], |prev| &prev.interfaces);
@@ -99,7 +99,8 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the host end's hardware address. A bridge takes the lowest address of its ports. The
-    /// high first byte keeps the bridge's address stable when the port is added or removed.
+    /// derived address has a high first byte, so adding or removing the port does not change the
+    /// bridge's address.
     pub fn host_mac(&self) -> Mac {
         self.host_end
             .as_ref()
@@ -111,10 +112,10 @@ impl<'a> Call<'a> {
         mac(0x0a, &self.digest[13..18])
     }
 
-    /// Returns the ifb that queues packets received by a link in `ns`. In `Ns::Host` the link is
-    /// the container's host end, and the packets come from the container. In `Ns::Pod`, for a
-    /// container without a host end, the link is its interface, and the packets are addressed to
-    /// the container.
+    /// Returns the ifb that queues packets received by a link in `ns`. With `Ns::Host`, the link is
+    /// the container's host end, which receives the packets from the container. With `Ns::Pod`, the
+    /// container has no host end. The link is then its interface, which receives the packets to the
+    /// container.
     pub fn ifb(&self, ns: Ns) -> LinkRef {
         LinkRef {
             ns,

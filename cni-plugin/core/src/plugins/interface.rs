@@ -18,7 +18,8 @@ use std::net::IpAddr;
 pub enum Dad {
     /// Addresses are usable immediately: no other host assigns them on this link.
     Off,
-    /// The kernel asks the link's other hosts for each address as soon as they can be reached.
+    /// The kernel asks the other hosts on the link for each address. It asks as soon as these hosts
+    /// can be reached.
     On,
 }
 
@@ -101,9 +102,9 @@ pub(super) fn configure_with(
 /// Returns the sysctl that disables duplicate address detection on a new host link to containers
 /// with the addresses `ips`; `None` if no address is IPv6.
 ///
-/// To forward a packet, the node solicits the container from the link's own IPv6 address, but not
-/// while that address is tentative. The kernel gives up after three seconds, and detection can take
-/// two.
+/// To forward a packet, the node solicits the container. The source is the link's own IPv6 address,
+/// which must no longer be tentative. Detection can keep that address tentative for two seconds.
+/// The kernel gives up after three seconds.
 pub fn without_detection(link: &LinkRef, ips: &[IpConfig]) -> Option<Sysctl> {
     has_ipv6(ips).then(|| ipv6_off(link, "accept_dad"))
 }
@@ -126,8 +127,8 @@ fn ipv6_off(link: &LinkRef, setting: &str) -> Sysctl {
     }
 }
 
-/// Returns the step that waits for the end of duplicate address detection, if there is any. It
-/// belongs after the steps that connect the link to its neighbours.
+/// Returns the step that waits for the end of duplicate address detection; `None` without
+/// detection. The step belongs after the steps that connect the link to its neighbours.
 pub fn settle(link: &LinkRef, ips: &[IpConfig], dad: Dad) -> Option<Step> {
     let asks = dad == Dad::On && has_ipv6(ips);
     asks.then(|| Step::Wait(Event::Dad(link.clone())))
@@ -177,7 +178,7 @@ fn sysctls(link: &LinkRef, has_v6: bool, dad: Dad) -> Vec<Step> {
 }
 
 /// Converts a route of a CNI result to a kernel route. A route without a next hop gets the first
-/// gateway of its family, unless its scope puts the destination on the link.
+/// gateway of its family. A route of scope link or narrower is on-link, so it gets no gateway.
 pub(super) fn program(link: &LinkRef, route: &Route, ips: &[IpConfig]) -> thing::Route {
     // The kernel lowers larger values to these bounds (v6.12 `net/ipv4/metrics.c`).
     const MOST_MTU: u32 = 65_535 - 15;
@@ -217,9 +218,9 @@ pub fn forwarding_needs(ips: &[IpConfig]) -> Option<Need> {
 
 /// Returns the steps that enable forwarding for the families in `ips`.
 ///
-/// When IPv6 forwarding is enabled, the kernel deletes the routes from router advertisements, the
-/// node's default route among them, and accepts no more. To prevent that, a step first sets
-/// `accept_ra` of each link with such routes.
+/// When IPv6 forwarding is enabled, the kernel deletes all routes from router advertisements, such
+/// as the node's default route. It also accepts no further advertisements. To prevent that, a step
+/// first sets `accept_ra` of each link with such routes.
 pub fn forwarding(ips: &[IpConfig], facts: &Facts) -> Vec<Step> {
     let on = |key: &str| {
         Step::ensure(Sysctl {
@@ -257,8 +258,8 @@ pub fn masquerade(call: &Call<'_>, ips: &[IpConfig]) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps that delete a container's link pair if its record is lost. With `ip_masq` they
-/// also delete the masquerading of the container's addresses.
+/// Returns the steps with which a DEL without a record deletes a container's link pair. With
+/// `ip_masq` the steps also delete the masquerading of the container's addresses.
 pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     if ip_masq {
@@ -269,8 +270,8 @@ pub fn del_pair(call: &Call<'_>, host: IfName, ip_masq: bool) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps that delete the container's masquerade rules if its record is lost: braid's
-/// and the reference plugins' rules.
+/// Returns the steps with which a DEL without a record deletes the container's masquerade rules.
+/// These are the rules of braid and of the reference plugins.
 fn del_masquerade(call: &Call<'_>) -> [Step; 2] {
     let reference = Step::Legacy(Legacy::Masquerade {
         network: call.owner.network.clone(),

@@ -37,8 +37,8 @@ pub struct Linked {
 }
 
 impl Linked {
-    /// Creates the plan of the container's interface, which the steps in `made` create. `mac` is
-    /// its hardware address in the CNI result.
+    /// Creates the plan of the container's interface. The steps in `made` create the interface.
+    /// `mac` is the interface's hardware address in the CNI result.
     pub fn new(call: &Call<'_>, mac: String, made: Vec<Step>) -> Self {
         Self {
             made,
@@ -87,7 +87,7 @@ impl Linked {
         })
     }
 
-    /// Returns the plan of a link whose steps are already applied: only the result remains.
+    /// Returns the plan of a link after its steps were applied: only the result remains.
     #[must_use]
     pub fn applied(self) -> Self {
         Self {

@@ -35,7 +35,8 @@ pub trait Plugin: Debug {
         Ok(())
     }
 
-    /// Returns the host link that carries the container's gateways. IPv6 must be enabled on it.
+    /// Returns the host link that carries the container's gateways, if there is one. IPv6 must be
+    /// enabled on that link.
     fn gateway_at(&self, _call: &Call<'_>) -> Option<LinkRef> {
         None
     }
@@ -66,8 +67,8 @@ pub trait Plugin: Debug {
         Err("it connects only to this node")
     }
 
-    /// Returns the steps that delete an attachment whose record is lost. They follow from the
-    /// configuration and the names in `call`.
+    /// Returns the steps with which a DEL without a record deletes an attachment. The steps follow
+    /// from the configuration and the names in `call`.
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
 
     /// Returns the kernel's link kind of the container's interface, for CHECK; `None` if the plugin
@@ -81,7 +82,7 @@ pub trait Plugin: Debug {
         self.kind().is_some()
     }
 
-    /// True if CHECK needs only the configuration and `prevResult`, so that it also works for an
+    /// True if CHECK needs only the configuration and `prevResult`. CHECK then also works for an
     /// attachment without a record, for example from another program.
     fn is_reconstructible(&self) -> bool {
         true
@@ -104,9 +105,9 @@ pub trait Plugin: Debug {
     }
 }
 
-/// A plugin whose new link may reach a DHCP server. Its plan has two parts: the link, then the
-/// addresses. The second part takes the first as an argument, so the two can't disagree about the
-/// link.
+/// A plugin that creates a link through which a DHCP server may be reached. Its plan has two parts:
+/// the link, then the addresses. The second part takes the first as an argument, so the two can't
+/// disagree about the link.
 pub trait ThroughLink: Debug {
     /// Plans the link.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error>;

@@ -1,6 +1,6 @@
 //! Routes and rules of a lost address, carried over to the new address of the lease. Plugins after
-//! the IPAM placed them: `sbr` in a separate table with a rule for packets from the address, `vrf`
-//! in the table of the VRF.
+//! the IPAM created these routes and rules. `sbr` uses a separate table, and a rule for packets
+//! from the address. `vrf` uses the table of the VRF.
 //!
 //! ```text
 //!  facts, lost address ─► Routing::of ─► steps that delete ─► … ─► next lease ─► arrive ─► steps that add
@@ -18,7 +18,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Routes and rules of one address, as the kernel listed them before the address was deleted.
+/// Routes and rules of one address, as the kernel reported them before the address was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     net: IpNet,
@@ -31,8 +31,8 @@ pub struct Routing {
     tables: Vec<u32>,
     /// Routes of the lease.
     leased: Vec<Route>,
-    /// Other routes from the address, to its network or through its gateway, except the kernel's
-    /// own.
+    /// Routes from the address, to its network or through its gateway. Excludes the routes of the
+    /// lease and the kernel's own route.
     others: Vec<Route>,
 }
 
@@ -206,8 +206,8 @@ fn routing_of<'a>(lost: &'a [Routing], net: &IpNet) -> Option<&'a Routing> {
         .find(|routing| is_same_family(&routing.net, net))
 }
 
-/// Returns the tables that get a route of the new lease: the tables with the lost lease's routes,
-/// otherwise the table of the link.
+/// Returns the tables that get a route of the new lease. These are the tables that contained the
+/// lost lease's routes. If there are none, it is the table of the link.
 fn tables(routing: Option<&Routing>, at: &LinkRef, facts: &Facts) -> Vec<u32> {
     match routing {
         Some(routing) if !routing.tables.is_empty() => routing.tables.clone(),

@@ -98,8 +98,8 @@ fn mounted(
     }
 }
 
-/// Checks that cgroup2 is mounted. Any mount point counts, because it is a different one on nodes
-/// that also mount cgroup1.
+/// Checks that cgroup2 is mounted. Any mount point counts, because nodes that also mount cgroup1
+/// mount cgroup2 at a different path.
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
         Ok(_) => (CheckState::Ok, String::new()),
@@ -113,7 +113,8 @@ fn cgroup2() -> Check {
     }
 }
 
-/// Checks that `path`, or the folder that would contain it, can be written.
+/// Checks that `path` can be written. If `path` does not exist, checks the folder that would
+/// contain it.
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
     let existing = path
@@ -183,7 +184,7 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     }
 }
 
-/// Checks for names that another installer has taken since the installation.
+/// Checks if another installer has taken names of this program since the installation.
 fn lost() -> Check {
     let (state, detail) = match install::lost_names() {
         Ok(None) => (CheckState::Ok, String::new()),
@@ -198,8 +199,8 @@ fn lost() -> Check {
     }
 }
 
-/// Checks for configurations that Cilium has renamed. With `cni.exclusive`, which is on by default,
-/// Cilium renames all configurations but its own.
+/// Checks for configurations that Cilium has renamed. With its default setting `cni.exclusive`,
+/// Cilium renames all configurations of other programs.
 fn set_aside(folder: &Path) -> Check {
     const END: &str = ".cilium_bak";
     let mut names = file_names(folder);

@@ -262,8 +262,7 @@ impl Files {
     }
 }
 
-/// Refuses a conflist without a `braid` plugin that uses this kubeconfig. A missing file is
-/// accepted.
+/// Requires that the conflist has a `braid` plugin with this kubeconfig. Accepts a missing file.
 fn refuse_others(list: &Path, kubeconfig: &Path) -> Result<(), String> {
     if fs::symlink_metadata(list).is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
         return Ok(());

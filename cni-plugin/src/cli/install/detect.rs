@@ -1,5 +1,5 @@
-//! Plugin and configuration folders of the node's container runtime, from the runtime's
-//! configuration. Well-known folders if there is none.
+//! Plugin and configuration folders of the node's container runtime. They come from the runtime's
+//! configuration. If there is no configuration, they are well-known folders.
 
 use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
@@ -40,8 +40,8 @@ struct Found {
     networks: Option<String>,
 }
 
-/// Known runtimes. A distribution precedes the runtime that it includes, because a node may also
-/// have an unused runtime.
+/// Known runtimes. A distribution precedes the runtime that the distribution includes, because its
+/// node may also have an unused copy of that runtime.
 const RUNTIMES: [Runtime; 6] = [
     Runtime {
         name: "k3s",
@@ -96,8 +96,8 @@ const RUNTIMES: [Runtime; 6] = [
     },
 ];
 
-/// Returns the folders of the node's runtime; of several runtimes, a running one is preferred.
-/// Returns well-known folders if no runtime's configuration is found.
+/// Returns the folders of the node's runtime. If the node has several runtimes, a running one is
+/// preferred. If no runtime's configuration is found, the folders are well-known folders.
 pub(in crate::cli) fn folders(root: &Root) -> Folders {
     if let Some(configured) = configured(root).into_iter().next() {
         return configured.folders();
@@ -221,7 +221,8 @@ fn read(root: &Root, path: &Path) -> Option<Table> {
         .ok()
 }
 
-/// Parses the files of a folder that end with `ending`, in the order of their names.
+/// Parses the files in `folder`, in the order of their names. Includes only names that end with
+/// `ending`.
 fn of_folder(root: &Root, folder: &Path, ending: &str) -> Vec<Table> {
     let mut names = root.file_names(folder);
     names.retain(|name| name.ends_with(ending));
@@ -233,8 +234,8 @@ fn of_folder(root: &Root, folder: &Path, ending: &str) -> Vec<Table> {
     tables
 }
 
-/// Parses the imports of a containerd configuration: files, or all files of a folder that end with
-/// `.toml`.
+/// Parses the imports of a containerd configuration. An import is one file, or all `.toml` files of
+/// a folder.
 fn imports(root: &Root, file: &Path, table: &Table) -> Vec<Table> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let mut tables = Vec::new();

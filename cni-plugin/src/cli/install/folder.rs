@@ -64,7 +64,8 @@ impl Bin {
     }
 
     /// Returns the known names that once started braid and no longer do. A name once started braid
-    /// if it is in the list of names, or if the plugin that it replaced is kept.
+    /// if the list of names contains the name, or if the folder keeps a plugin that braid replaced
+    /// under the name.
     pub(in crate::cli) fn lost(&self, known: &[&str]) -> io::Result<Vec<String>> {
         let listed = self.listed()?.unwrap_or_default();
         let mut lost = Vec::new();
@@ -244,8 +245,8 @@ impl Bin {
     }
 }
 
-/// Copies the running program to `to` and syncs the copy to disk. This works even if the program's
-/// file was replaced since it was started.
+/// Copies the running program to `to` and syncs the copy to disk. This works even if the file at
+/// the program's path was replaced after the program started.
 pub(super) fn copy(to: &Path) -> io::Result<()> {
     fs::copy(OWN, to)?;
     fs::set_permissions(to, Permissions::from_mode(MODE))?;

@@ -9,17 +9,19 @@ use std::path::{Path, PathBuf};
 /// Maximum wait in seconds for another installation or removal.
 const PATIENCE_S: u32 = 60;
 
-/// The plugin folder, locked with flock(2) on the folder itself, so no lock file is left behind and
-/// the lock ends with the process. It also works from a container that mounts the node's folder.
+/// The plugin folder, locked with flock(2). The lock is on the folder itself, so no lock file is
+/// left behind. The lock ends with the process, and works from a container that mounts the node's
+/// folder.
 pub(super) struct Lock {
     folder: Option<File>,
     /// Folders that were created for the lock, the innermost first.
     created: Vec<PathBuf>,
 }
 
-/// Locks the folder `dir` until the returned lock is dropped; waits while another process holds it.
-/// Creates a missing folder, which is removed on drop if it is still empty. If the folder can't be
-/// created, a removal goes on without a lock, because no installation can create it either.
+/// Locks the folder `dir` until the returned lock is dropped. Waits while another process holds the
+/// lock. Creates a missing folder. A created folder that is still empty is removed on drop. If a
+/// removal can't create the folder, the removal goes on without a lock: no installation can create
+/// the folder either.
 pub(super) fn hold(dir: &Path, is_removal: bool) -> Result<Lock, String> {
     let mut held = Lock {
         folder: None,
@@ -64,8 +66,8 @@ fn refusal(dir: &Path, inode: u64, err: &io::Error) -> String {
     format!("lock {}: {sentence}", dir.display())
 }
 
-/// Returns the process that has locked the file, from `/proc/locks`; `None` for one in another
-/// container.
+/// Returns the process that has locked the file, from `/proc/locks`; `None` for a process in
+/// another container.
 fn holder(locks: &str, inode: u64) -> Option<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -24,8 +24,8 @@ use stage::Stage;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names that are installed only on request, because another project's `DaemonSet` copies its own
-/// plugin to the same path whenever it starts.
+/// Names that are installed only on request, because another project writes to the same path. The
+/// project's `DaemonSet` copies its own plugin to that path whenever the `DaemonSet` starts.
 const WRITTEN_BY_OTHERS: &[&str] = &["flannel"];
 
 /// Put this program into a runtime's plugin folder, under the names of the plugins it replaces
@@ -291,8 +291,8 @@ fn refuse_other_path(bin: &Bin) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a plugin folder if this container has mounted it from another path of the node. The
-/// paths alone, with `--root`, do not show this.
+/// Refuses a plugin folder that this container has mounted from another path of the node. Checks
+/// the mount, because the folder's path and `--root` do not show the source of the mount.
 fn refuse_other_mount(bin: &Bin) -> Result<(), String> {
     let folder = bin.program.parent().unwrap_or(Path::new("/"));
     let Some(mount) = mounts::of(&bin.dir) else {

@@ -94,8 +94,8 @@ impl Site<'_> {
         Ok(Ok(self.known_of(folder, first, others)))
     }
 
-    /// Reads the configurations after the first one, without unreadable ones. A path that is not a
-    /// file is reported in `remarks`.
+    /// Reads the configurations after the first one. Skips an unreadable configuration. Also skips
+    /// a path that is not a file, and reports the path in `remarks`.
     fn others(&self, folder: &Path, names: &[String], remarks: &mut Vec<String>) -> Vec<Conf> {
         let mut others = Vec::new();
         for name in names {
@@ -138,9 +138,10 @@ impl Site<'_> {
         }
     }
 
-    /// Returns a message if no runtime seems to read configurations from `folder`. Either the
-    /// visible runtime configurations name other folders, or none is visible and only the default
-    /// folder has networks. This is not an error, because the node may have another runtime.
+    /// Returns a message if no runtime seems to read configurations from `folder`. In one case, the
+    /// visible runtime configurations name other folders. In the other case, no runtime
+    /// configuration is visible, and the default folder has networks while `folder` has none. The
+    /// message is not an error, because the node may have another runtime.
     fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
         let root = &self.bin.root;
         let is_same = |other: &Path| {
@@ -165,8 +166,8 @@ impl Site<'_> {
         Some(format!("{} has configurations", usual.display()))
     }
 
-    /// Returns the file names of the folder's configurations without the conflist. They are in the
-    /// order in which runtimes choose a configuration.
+    /// Returns the names of the configuration files in `folder`, except the conflist. The names are
+    /// in the order in which runtimes choose a configuration.
     fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.bin.root.seen(folder))? {
@@ -209,8 +210,9 @@ impl Site<'_> {
         Ok(Ok(Conf { path, json }))
     }
 
-    /// Converts a path in a Multus container to a path on the node: unchanged, without the mount
-    /// point, or in the conflist's folder. On k3s, for example, Multus mounts the folder of
+    /// Converts a path in a Multus container to a path on the node. Removes the mount point, unless
+    /// the path exists on the node. If the path without the mount point does not exist, a file with
+    /// the same name beside the conflist is used. On k3s, for example, Multus mounts the folder of
     /// configurations at another path than the node's.
     fn of_node(&self, text: &str) -> String {
         let Some(stripped) = without_mount(text) else {

@@ -24,8 +24,8 @@ pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses a name that does not sort before `first`, the first of the other configurations.
-/// Runtimes use the first one by name.
+/// Requires a name that sorts before `first`, the first of the other configurations. Runtimes use
+/// the configuration with the name that sorts first.
 pub(super) fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), String> {
     let (Some(first), Some(name)) = (first, conflist.file_name().and_then(|name| name.to_str()))
     else {

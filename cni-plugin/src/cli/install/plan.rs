@@ -31,7 +31,7 @@ pub(in crate::cli) enum Entry {
 }
 
 impl Entry {
-    /// True if it starts this program.
+    /// True if the entry starts this program.
     pub(in crate::cli) fn is_own(&self) -> bool {
         matches!(self, Self::Ours | Self::Former)
     }
@@ -96,8 +96,8 @@ impl Folder {
         self.entries.get(name).unwrap_or(&Entry::None)
     }
 
-    /// Plans the removal of this program from a name: restores the plugin that it replaced, if one
-    /// is kept.
+    /// Plans the removal of this program from a name. Restores the plugin that is kept for this
+    /// name, if there is one.
     fn free(&self, name: &str) -> Vec<Action> {
         let (name, backup) = (name.to_owned(), backup_of(name));
         match self.entry(&backup) {
@@ -109,8 +109,8 @@ impl Folder {
     }
 }
 
-/// Returns the first directory that blocks one of the names, or the backup of one. `None` if there
-/// is no such directory.
+/// Returns the first directory that blocks one of the names or a name's backup. `None` if there is
+/// no such directory.
 pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     for name in names {
         match folder.entry(name) {
@@ -127,9 +127,9 @@ pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     None
 }
 
-/// Plans an installation. The program is copied first, so that every name works at any time. Only
-/// the newest plugin of another installer is kept, because the node would have that one without
-/// this program.
+/// Plans an installation. The program is copied first, so that every name works at any time. For
+/// each name, only the newest plugin of another installer is kept. The node would have that plugin
+/// without this program.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
     if !folder.is_current {

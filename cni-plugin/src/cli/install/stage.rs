@@ -1,5 +1,5 @@
-//! Trial before an installation changes any name. In a separate folder, a script with each name
-//! starts this program.
+//! Trial of all names before an installation changes any name. A separate folder gets a script for
+//! each name. Each script must start this program.
 
 use super::PROGRAM;
 use super::folder::{self, Bin};
@@ -30,8 +30,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates the folder, with a copy of the program unless the one in `bin` `is_current`. Then
-    /// starts the program under each name.
+    /// Creates the folder, and starts the program under each name. If `is_current`, the program is
+    /// the one in `bin`. Otherwise it is a copy of the running program in the folder.
     pub(super) fn try_names(bin: &Bin, is_current: bool, names: &[&str]) -> Result<Self, String> {
         let folder = bin.at(FOLDER);
         let failed = |what: &str, err: io::Error| format!("{what} {}: {err}", folder.display());

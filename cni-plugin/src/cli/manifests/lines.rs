@@ -70,8 +70,8 @@ impl Lines {
 
 impl Node {
     /// Returns the depth and line of the innermost value that exists on `path`. If a key occurs
-    /// several times, the occurrence that matches more of the path counts; if they match equally,
-    /// the last one.
+    /// several times, the occurrence that matches most of the path counts. Of equal matches, the
+    /// last one counts.
     fn deepest(&self, path: &[PathPart]) -> Option<(usize, usize)> {
         let (first, rest) = path.split_first()?;
         let below = |value: &Spanned<Self>, own: usize| {

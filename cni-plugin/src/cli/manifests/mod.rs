@@ -115,9 +115,9 @@ impl File {
         }
     }
 
-    /// Converts line `inner` of a text to a line of the file, both counted from 1. `first` is the
-    /// line at which the text begins, and is returned for a text in quotes, which has a single
-    /// line.
+    /// Converts line `inner` of a text to a line of the file. Both lines count from 1. The text
+    /// begins at the line `first` of the file. A text in quotes has a single line in the file, so
+    /// the result is `first`.
     pub(super) fn line(&self, first: usize, text: &str, inner: usize) -> usize {
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let line = (first + inner).saturating_sub(blank + 1);
@@ -134,9 +134,9 @@ impl File {
         Some(self.lines.get(index)?)
     }
 
-    /// Converts a position in a text to a position in the file, both counted from 1. A position
-    /// after the end counts as the last line of the text. The column is `None` if the text does not
-    /// have it, or if it differs in the file.
+    /// Converts a position in a text to a position in the file. Lines and columns count from 1. A
+    /// position after the end counts as the last line of the text and loses its column. The column
+    /// is also `None` if `column` is 0, or if the line is written differently in the file.
     pub(super) fn position(
         &self,
         first: usize,

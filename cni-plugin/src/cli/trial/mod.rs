@@ -120,8 +120,8 @@ fn attach(
     Ok(show::attached(path, &seen, &timings, took) + &told)
 }
 
-/// Removes the network namespace of a detached sandbox, and the bridge that was created for it, if
-/// any.
+/// Removes the network namespace of a detached sandbox. Also removes the bridge that was created
+/// for the sandbox, if there is one.
 pub(super) fn remove(id: &str, path: &Path) -> Result<(), Error> {
     let fail = |err: &dyn std::fmt::Display| Error::internal(format!("remove the sandbox: {err}"));
     NetNs::remove_at(path).map_err(|err| fail(&err))?;

@@ -78,8 +78,8 @@ fn route_row(route: &RouteFact, links: &[LinkView]) -> Vec<String> {
     ]
 }
 
-/// Formats the durations. Steps that were sent to the kernel together share one, which is in the
-/// row of the first step.
+/// Formats the durations. Steps that were sent to the kernel together have one common duration,
+/// which is in the row of the first step.
 fn time_rows(timings: &[(Vec<Step>, Timing)], took: Duration) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut sent = Duration::ZERO;

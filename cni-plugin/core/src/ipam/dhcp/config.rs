@@ -21,8 +21,8 @@ pub struct DhcpConfig {
     /// `provide`: DHCPv4 options to send, in order. A later option replaces an earlier one with the
     /// same code.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Codes of the requested DHCPv4 options: the options in `request`, and the default options
-    /// unless an item has `skipDefault`.
+    /// Codes of the requested DHCPv4 options: the options in `request`, and the default options. An
+    /// item with `skipDefault` removes the default options.
     pub request: Vec<u8>,
     /// The network configuration as received, which is sent to the daemon.
     pub json: Rc<Json>,

@@ -1,5 +1,5 @@
-//! Round-robin order in which the addresses of a range set are tried: from the address after the
-//! last reserved address, once around, without gateways.
+//! Order in which the addresses of a range set are tried. The order is round robin: it starts after
+//! the last reserved address, goes around once, and skips gateways.
 
 use crate::ipam::range::{Range, RangeSet, to_bits};
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ pub struct Span {
 /// except the gateways, once.
 ///
 /// The search starts after `last_reserved`, so that a released address is reused as late as
-/// possible. If `last_reserved` is no longer in the set, because the configuration changed, the
-/// search starts at the first range.
+/// possible. A changed configuration may no longer have `last_reserved` in the set. The search then
+/// starts at the first range.
 pub fn spans(set: &RangeSet, last_reserved: Option<IpAddr>) -> Vec<Span> {
     let ranges = set.ranges();
     let start = last_reserved.and_then(|ip| {

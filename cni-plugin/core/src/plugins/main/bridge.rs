@@ -181,8 +181,9 @@ impl Bridge {
         steps
     }
 
-    /// Returns the steps that set the port up. They follow all steps that filter its frames. They
-    /// also come last for speed: the kernel's work for a new carrier would delay every later step.
+    /// Returns the steps that set the port up. These steps come after all steps that filter the
+    /// port's frames. They also come last for speed, because the kernel's work for a new carrier
+    /// would delay every later step.
     fn open_port(&self, call: &Call<'_>, facts: &Facts) -> Vec<Step> {
         let port = self.port(call);
         let mut steps = vec![call.mark(port.clone()), interface::up(&port)];
@@ -195,9 +196,10 @@ impl Bridge {
         steps
     }
 
-    /// Returns the steps that wait until the bridge has a carrier, which requires a forwarding
-    /// port. Before the kernel has processed the first carrier, it drops the node's packets. Empty
-    /// for a bridge with a spanning tree, where a new port takes many seconds to forward.
+    /// Returns the steps that wait until the bridge has a carrier. The carrier requires a
+    /// forwarding port. Before the kernel has processed the first carrier, the bridge drops the
+    /// node's packets. Empty for a bridge with a spanning tree, because a new port of such a bridge
+    /// takes many seconds to forward.
     fn wait_up(&self, facts: &Facts) -> Vec<Step> {
         if facts.link(&self.at()).is_some_and(|fact| fact.stp) {
             return Vec::new();
@@ -494,8 +496,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// True if a bridge may change its hardware address when a port with the address `port` is added. A
-/// bridge without any address can't even be set up.
+/// True if a bridge may change its hardware address when a port with the address `port` is added.
+/// Also true for a bridge without an address, which can't even be set up.
 fn is_changed_by(bridge: &LinkFact, port: Mac) -> bool {
     bridge.bridge_id.is_none() && !bridge.oper_up || bridge.mac.is_none_or(|mac| mac > port)
 }

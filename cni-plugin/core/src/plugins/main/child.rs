@@ -99,8 +99,8 @@ impl Child {
         )))
     }
 
-    /// Refuses a VLAN on a parent that is down, because the VLAN could not come up. Children of the
-    /// other types can.
+    /// Refuses a VLAN on a parent that is down, because the VLAN could not come up. A macvlan or an
+    /// ipvlan can come up on such a parent.
     fn refuse_down(&self, parent: Option<LinkName>, facts: &Facts) -> Result<(), Error> {
         let (at, fact) = self.find(parent, facts)?;
         if matches!(self.kind, ChildKind::Vlan { .. }) && !fact.up {
@@ -328,8 +328,8 @@ impl Plugin for Child {
         !matches!(self.kind, ChildKind::Ipvlan { .. }) || self.parent.is_some()
     }
 
-    /// Returns the need for the parent, without which no ADD can work. A parent in the container
-    /// does not exist yet.
+    /// Returns the need for the parent, because every ADD requires the parent. Empty for a parent
+    /// in the container, which does not exist yet.
     fn status_needs(&self) -> Vec<Need> {
         match self.ns {
             Ns::Host => vec![self.need(self.parent.clone())],

@@ -59,7 +59,7 @@ impl Device {
         }
     }
 
-    /// Returns `mac` if the ends have hardware addresses.
+    /// Returns `mac` if the ends have hardware addresses, otherwise `None`.
     pub(super) fn addressed(self, mac: Mac) -> Option<Mac> {
         match self {
             Self::Veth | Self::Netkit(NetkitMode::L2) => Some(mac),
@@ -103,8 +103,8 @@ impl Device {
         [host, call.interface(text(pod_mac))]
     }
 
-    /// Returns the steps that delete a container's pair if its record is lost. With `ip_masq` they
-    /// also delete the masquerading of the container's addresses.
+    /// Returns the steps with which a DEL without a record deletes a container's pair. With
+    /// `ip_masq` the steps also delete the masquerading of the container's addresses.
     pub(super) fn teardown_without_record(self, call: &Call<'_>, ip_masq: bool) -> Vec<Step> {
         interface::del_pair(call, self.host(call), ip_masq)
     }
@@ -118,7 +118,8 @@ impl Device {
         }
     }
 
-    /// Returns the fact needed before [`Self::refuse`]. Every kernel that braid supports has veths.
+    /// Returns the fact needed before [`Self::refuse`]; `None` for a veth, because every kernel
+    /// that braid supports has veths.
     pub(super) fn need(self) -> Option<Need> {
         match self {
             Self::Veth => None,

@@ -94,8 +94,8 @@ impl HostDevice {
         mtu::refuse_ipv6_below(Some(fact.mtu), lease.map_or(&[], |lease| &lease.ips))
     }
 
-    /// Plans a device that a user-space program drives. The result tells the addresses to the
-    /// program, and no link is configured.
+    /// Plans a device that a user-space program drives. The result reports the addresses to the
+    /// program. No link is configured.
     fn driven_by_program(&self, call: &Call<'_>, lease: Option<Lease>) -> Result<Planned, Error> {
         let mut result = AddResult {
             interfaces: vec![call.interface(String::new())],

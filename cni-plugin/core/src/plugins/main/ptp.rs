@@ -249,7 +249,8 @@ impl Plugin for Ptp {
         }
     }
 
-    /// Warns if the configured table has no route, because the next rule applies then.
+    /// Warns if the configured table has no route. The container's packets then follow the next
+    /// rule.
     fn status(&self, facts: &Facts) -> Result<Option<String>, Error> {
         let routes = facts.routes.get(&Ns::Host).map_or(&[][..], Vec::as_slice);
         let Some(table) = self.table() else {

@@ -62,7 +62,8 @@ impl TapConf {
         Ok(mtu)
     }
 
-    /// Returns the bridge's primary name, also if the configuration has an alternative name.
+    /// Returns the bridge's primary name; `None` if no bridge is configured. The configuration may
+    /// have an alternative name of the bridge.
     fn bridge(&self, facts: &Facts) -> Result<Option<IfName>, Error> {
         let Some(bridge) = &self.bridge else {
             return Ok(None);

@@ -77,8 +77,9 @@ impl VxlanConf {
         )))
     }
 
-    /// Returns the requested MTU, otherwise the largest that the underlay can carry in one packet.
-    /// `None` means the kernel's default, for a vxlan without an underlay.
+    /// Returns the requested MTU. If no MTU is requested, returns the largest MTU that the underlay
+    /// can carry in one packet. Without an underlay, returns `None` instead, which means the
+    /// kernel's default.
     fn mtu(&self, facts: &Facts, lease: Option<&Lease>) -> Result<Option<u32>, Error> {
         let overhead = self.vxlan.overhead();
         let (bounds, whose, most) = match self.underlay(facts)? {
@@ -216,7 +217,7 @@ impl Plugin for VxlanConf {
         vec![Feature::Vxlan]
     }
 
-    /// Returns the need for the underlay, without which no ADD can work.
+    /// Returns the need for the underlay, because every ADD requires a configured underlay.
     fn status_needs(&self) -> Vec<Need> {
         self.need().into_iter().collect()
     }

@@ -21,9 +21,9 @@ use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
 use crate::plugins::{Call, Planned, Plugin};
 
-/// MTU of an ifb: one byte less than IPv6 needs (RFC 8200 section 5). The kernel therefore gives
-/// the ifb neither IPv6 nor a link-local address, which would only make it send. The kernel never
-/// compares a packet with the MTU of an ifb.
+/// MTU of an ifb in bytes: one less than IPv6 needs (RFC 8200 section 5). The kernel therefore
+/// gives the ifb neither IPv6 nor a link-local address. A link-local address would only make the
+/// ifb send packets. The kernel never compares a packet with the MTU of an ifb.
 const IFB_MTU: u32 = 1279;
 /// Transmit queue length of an ifb in packets: as for a veth, instead of the kernel's 32.
 const PACKETS: u32 = 1000;
@@ -167,15 +167,15 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the queue for an ifb, which is not `fq` if the kernel has another. A packet from an
-    /// ifb would still carry `fq`'s departure time, and a socket would report that as the packet's
-    /// receive time.
+    /// Returns the queue for an ifb: the best queue other than `fq`, or `queue` if the kernel has
+    /// no other. A packet from an ifb would still carry the departure time that `fq` set. A socket
+    /// would report that time as the packet's receive time.
     fn untimed(&self, queue: Queue, facts: &Facts) -> Queue {
         self.best(|feature| feature != Feature::Fq && facts.has(feature))
             .unwrap_or(queue)
     }
 
-    /// Refuses a queue that would also shape packets that the subnets exclude.
+    /// Refuses a queue that shapes every packet if the configuration selects packets by subnet.
     fn refuse_shaping_all(&self, steps: &[Step]) -> Result<(), Error> {
         match shapers(steps).find(|shaper| self.subnets.is_some() && !shaper.queue.lets_pass()) {
             Some(Shaper { at, queue, .. }) => {
@@ -264,9 +264,9 @@ fn shapers(steps: &[Step]) -> impl Iterator<Item = &Shaper> {
     steps.iter().flat_map(shapers_in)
 }
 
-/// Refuses to replace a root queue that an administrator chose, since no later step would restore
-/// it. Also refuses a link whose received packets are already redirected, and an egress program on
-/// a link with the qdisc `ingress`, which has no egress filters.
+/// Refuses a link if its received packets are already redirected. Refuses a link with a root queue
+/// that an administrator chose, because no later step would restore that queue. Refuses an egress
+/// program on a link with the qdisc `ingress`, because `ingress` has no egress filters.
 fn refuse_queued(steps: &[Step], facts: &Facts) -> Result<(), Error> {
     for step in steps {
         let Step::Add(Thing::Redirect(Redirect { from, .. })) = step else {
@@ -327,9 +327,9 @@ fn unguarded(steps: &[Step], facts: &Facts) -> Vec<String> {
     warnings
 }
 
-/// Returns `queue`, but replaces TBF with `pfifo_fast` by HTB if the link's `txqueuelen` is 0 and
-/// the kernel has HTB. Each band of `pfifo_fast` holds `txqueuelen` packets, so here it would hold
-/// none.
+/// Returns HTB if `queue` is TBF with `pfifo_fast`, the link's `txqueuelen` is 0 and the kernel has
+/// HTB. Otherwise returns `queue`. Each band of `pfifo_fast` holds `txqueuelen` packets, so on such
+/// a link the bands would hold none.
 fn with_room(queue: Queue, at: &LinkRef, facts: &Facts) -> Queue {
     let has_none = facts.link(at).is_some_and(|link| link.tx_queue_len == 0);
     if has_none && queue == Queue::TbfPfifoFast && facts.has(Feature::Htb) {
@@ -356,8 +356,8 @@ fn found(queue: Option<Queue>, facts: &Facts) -> Result<Queue, Error> {
     )))
 }
 
-/// Returns the entry for the ifb that `steps` create, for `interfaces` of the CNI result; `None` if
-/// they create no ifb.
+/// Returns the entry in `interfaces` of the CNI result for the ifb that `steps` create; `None` if
+/// the steps create no ifb.
 fn ifb_interface(steps: &[Step], call: &Call<'_>) -> Option<Interface> {
     for step in steps {
         let Step::Add(Thing::Link(link)) = step else {

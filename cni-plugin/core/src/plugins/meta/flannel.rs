@@ -118,8 +118,8 @@ pub fn delegate(conf: &NetConf, file: &str, text: &str) -> Result<Json, Error> {
     Ok(made)
 }
 
-/// Generates the delegate's configuration for DEL, without flanneld's file. It names the IPAM, but
-/// not the node's subnets.
+/// Generates the delegate's configuration for DEL, without flanneld's file. The configuration names
+/// the IPAM, but not the node's subnets.
 pub fn delegate_for_release(conf: &NetConf) -> Result<Json, Error> {
     let mut made = bare_delegate(conf)?;
     made.set("ipam", ipam(conf)?);

@@ -21,8 +21,8 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Minimum number of requested host ports for which the used entries of the eBPF maps are counted
-/// in advance. With fewer host ports, the kernel's error for a full map suffices.
+/// Number of requested host ports. From this number on, the plugin counts the used entries of the
+/// eBPF maps in advance. With fewer host ports, the kernel's error for a full map suffices.
 const MANY: usize = 64;
 /// Kernel features that the eBPF backend needs.
 const BY_EBPF: &[Feature] = &[Feature::Clsact, Feature::ClsBpf, Feature::Bpf];
@@ -67,9 +67,10 @@ impl Portmap {
         ports
     }
 
-    /// Returns the backend that redirects clients to the container. eBPF must be requested, without
-    /// `masqAll` and without conditions, which it can't do. It needs the kernel features, and a
-    /// veth or a netkit with a hardware address. Otherwise the backend is nf_tables.
+    /// Returns the backend that redirects clients to the container. The backend is eBPF if the
+    /// configuration requests eBPF, the kernel has the features for it, and the container has a
+    /// veth or a netkit with a hardware address. eBPF supports neither `masqAll` nor conditions. In
+    /// all other cases the backend is nf_tables.
     fn backend(&self, call: &Call<'_>, prev: &AddResult, facts: &Facts) -> Backend {
         if self.asked != RequestedBackend::Ebpf
             || self.masq_all
@@ -117,8 +118,8 @@ impl Portmap {
         }
     }
 
-    /// Returns a warning if `backend`, which will be used, is not the requested backend; otherwise
-    /// `None`.
+    /// Returns a warning if nf_tables replaces the requested backend for a reason other than
+    /// `masqAll`; otherwise `None`. `backend` is the backend that the plan uses.
     fn warning(&self, call: &Call<'_>, backend: &Backend, facts: &Facts) -> Option<String> {
         let (asked, why) = match backend {
             Backend::Nftables if self.asked == RequestedBackend::Iptables => {
@@ -269,7 +270,8 @@ fn route_localnet(prev: &AddResult, facts: &Facts) -> Option<Step> {
 }
 
 /// Returns the step that enables hairpin on the container's bridge port, if the host's NAT sees
-/// bridged packets. A container's packet to its own host port then never leaves the bridge.
+/// bridged packets. With such a NAT, a container's packet to its own host port never leaves the
+/// bridge. The bridge must return the packet through the port that it came from.
 fn hairpin(prev: &AddResult, facts: &Facts, targets: &[Target]) -> Option<Step> {
     bridge(prev, facts)?;
     let is_carried =

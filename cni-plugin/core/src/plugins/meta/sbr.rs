@@ -27,8 +27,8 @@ pub struct Sbr {
     table: Option<u32>,
     /// `gateways`: at most one per family, instead of the gateways of the addresses.
     gateways: Vec<IpAddr>,
-    /// `addSourceHints`: keeps the routes to the networks of the addresses in the main table, each
-    /// with the address as its source.
+    /// `addSourceHints`: keeps the routes to the addresses' networks in the main table. Each route
+    /// has its address as the source.
     source_hints: bool,
 }
 
@@ -201,8 +201,8 @@ fn gateways(given: &[String]) -> Result<Vec<IpAddr>, Error> {
     Ok(gateways)
 }
 
-/// Returns the addresses of the interface `ifname`: all that `prev` does not assign to another
-/// interface.
+/// Returns the addresses of the interface `ifname` in `prev`. Includes addresses that `prev`
+/// assigns to no interface.
 fn own<'a>(prev: &'a AddResult, ifname: &IfName) -> Result<Vec<&'a IpConfig>, Error> {
     if prev.ips.is_empty() {
         return Err(Error::config(format!(
@@ -268,8 +268,8 @@ fn is_of_link_itself(dst: &IpNet) -> bool {
     }
 }
 
-/// True if a route belongs into the table of the address `ip`: its source or gateway is in the
-/// address's network, or it has neither source nor gateway.
+/// True if a route belongs in the table of the address `ip`. Such a route has a source or gateway
+/// in the address's network, or has neither source nor gateway.
 fn is_about(route: &Route, ip: &IpConfig) -> bool {
     let is_within = |addr: Option<IpAddr>| addr.is_some_and(|addr| ip.address.contains(&addr));
     let is_same_family = route.dst.addr().is_ipv4() == ip.address.addr().is_ipv4();
@@ -279,7 +279,7 @@ fn is_about(route: &Route, ip: &IpConfig) -> bool {
             || (route.src.is_none() && route.gw.is_none()))
 }
 
-/// True if both routes have the same destination and metric, so that a table holds only one of them
+/// True if both routes have the same destination and metric. A table holds only one such route,
 /// unless a request explicitly adds both.
 fn is_in_place_of(one: &Route, other: &Route) -> bool {
     let metric = |route: &Route| match route.priority {

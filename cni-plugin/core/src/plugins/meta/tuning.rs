@@ -74,7 +74,7 @@ impl Tuning {
         })
     }
 
-    /// Refuses an MTU that the link can't have, or that is too small for its addresses.
+    /// Refuses an MTU that the link can't have, or that is too small for the link's addresses.
     fn refuse_mtu(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
         let mtu = self.attrs.iter().find_map(|attr| {
             if let LinkAttr::Mtu(mtu) = attr {

@@ -52,8 +52,9 @@ impl Vrf {
             .ok_or_else(|| Error::internal("all routing tables are used"))
     }
 
-    /// Returns the steps that move an existing link's routes to the VRF. The kernel sets the link
-    /// down and up again, and restores only the routes to the networks of its addresses.
+    /// Returns the steps that move an existing link with its routes into the VRF. The kernel sets a
+    /// link down and up again when the link joins a VRF. It then restores only the routes to the
+    /// networks of the link's addresses.
     fn carry_over(&self, call: &Call<'_>, facts: &Facts, table: u32) -> Vec<Step> {
         let at = call.pod();
         let is_of_kernel = |route: &Route| {
@@ -101,7 +102,7 @@ impl Vrf {
         }
     }
 
-    /// Refuses an existing link with the VRF's name that is not a VRF or has another table.
+    /// Refuses an existing link with the VRF's name if the link is not a VRF or has another table.
     fn refuse_other(&self, facts: &Facts) -> Result<(), Error> {
         let Some(there) = facts.link(&self.vrf()) else {
             return Ok(());

@@ -108,7 +108,7 @@ pub struct RpcCall {
 pub struct Server {
     input: Vec<u8>,
     is_connected: bool,
-    /// Sequence number and method of a call whose arguments have not arrived yet.
+    /// Sequence number and method of a call that still lacks its arguments.
     request: Option<(u64, String)>,
     decoder: Decoder,
     encoder: Encoder,
@@ -228,8 +228,8 @@ impl Client {
         self.is_connected
     }
 
-    /// Processes bytes received from the daemon. Returns the lease or the daemon's error once the
-    /// answer is complete, and `None` before. The answer to [`RELEASE`] gives an empty lease.
+    /// Processes bytes received from the daemon. Returns `None` until the answer is complete, then
+    /// the lease or the daemon's error. The answer to [`RELEASE`] gives an empty lease.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Result<Lease, String>>, String> {
         self.input.extend_from_slice(bytes);
         if !self.is_connected {

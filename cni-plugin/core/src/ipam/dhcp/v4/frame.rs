@@ -40,8 +40,8 @@ pub fn encode(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the UDP payload of an IPv4 packet to the DHCP client port; `None` for any other packet.
-/// The UDP checksum is not verified, because packets between links on the same machine lack it, and
-/// the transaction id identifies the answer.
+/// The UDP checksum is not verified, because packets between links on the same machine lack a
+/// checksum. The transaction id identifies the answer.
 pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let head_len = usize::from(packet.first()? & 0xf) * 4;
     let (head, rest) = packet.split_at_checked(head_len.max(IP_LEN))?;

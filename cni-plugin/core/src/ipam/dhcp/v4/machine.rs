@@ -158,8 +158,8 @@ impl Client {
         }
     }
 
-    /// Ends the client. Returns the packet, with the leased address as source, that releases the
-    /// lease; `None` if there is nothing to release.
+    /// Ends the client. Returns the packet that releases the lease; `None` if there is nothing to
+    /// release. The packet's source is the leased address.
     pub fn release(&mut self, rng: Dice<'_>) -> Option<Packet> {
         let lease = self.end()?;
         let mut message = Message::new(MessageType::Release, number(rng), self.protocol.mac);

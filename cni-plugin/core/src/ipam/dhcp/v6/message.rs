@@ -188,7 +188,8 @@ pub(super) mod tests {
 
     const IAID: [u8; 4] = [1, 2, 3, 4];
 
-    /// Returns a server's answer to `to` that grants an address for `valid` seconds.
+    /// Returns a server's answer to the message `to`. The answer grants an address for `valid`
+    /// seconds.
     pub(in super::super) fn grant(
         kind: MessageType,
         to: &Message,

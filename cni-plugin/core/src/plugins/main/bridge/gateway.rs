@@ -18,8 +18,9 @@ pub(super) fn ensure_addr(at: &LinkRef, net: IpNet) -> Step {
     })
 }
 
-/// True if an existing address of the bridge conflicts with the wanted address. Any other IPv4
-/// address conflicts, and any overlapping IPv6 address that is not link-local.
+/// True if an existing address of the bridge conflicts with the wanted address. Two IPv4 addresses
+/// always conflict. Two IPv6 addresses conflict if their networks overlap and the existing address
+/// is not link-local.
 fn conflicts(existing: &IpNet, wanted: &IpNet) -> bool {
     match (existing, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
@@ -62,7 +63,7 @@ pub(super) fn missing_default_routes(ips: &[IpConfig], routes: &[Route]) -> Vec<
 }
 
 /// Returns the steps that delete the addresses on `at` that conflict with the gateway address
-/// `net`. A conflict is an error unless `is_forced`.
+/// `net`. Without `is_forced`, a conflict is an error.
 pub(super) fn del_conflicting(
     at: &LinkRef,
     net: IpNet,

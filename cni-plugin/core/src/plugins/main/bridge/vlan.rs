@@ -166,8 +166,9 @@ pub(super) fn gateway_mac(name: &IfName, facts: &Facts) -> Mac {
         .unwrap_or_else(|| bridge_mac(name, &facts.boot_id))
 }
 
-/// Returns the steps that create a VLAN's gateway interface if missing: a veth with one end in the
-/// VLAN. The other end, still down, is for the gateway address.
+/// Returns the steps that create a VLAN's gateway interface if missing. The interface is one end of
+/// a veth. The other end is a bridge port in the VLAN. The steps leave the interface down and
+/// without its gateway address.
 pub(super) fn gateway(bridge: &IfName, id: u16, facts: &Facts) -> Result<Vec<Step>, Error> {
     let name = gateway_name(bridge, id)?;
     let at = LinkRef::host(name.clone());

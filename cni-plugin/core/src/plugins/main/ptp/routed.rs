@@ -24,7 +24,7 @@ const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Priority of the rules for packets to other containers. These rules precede the rules for the
 /// configured table.
 const TO_CONTAINERS: u32 = 1535;
-/// Priority of the rules for packets from a container that are not addressed to another container.
+/// Priority of the rules for a container's other packets, which are not addressed to a container.
 /// These rules precede the main table's rule.
 const FROM_CONTAINER: u32 = 1536;
 
@@ -53,8 +53,8 @@ impl Routed {
         }
     }
 
-    /// Converts the lease for the container: addresses without networks, and default routes unless
-    /// the IPAM gives some.
+    /// Converts the lease for the container. Each address loses its network. If the IPAM gives a
+    /// family no default route, the family gets a default route through its gateway.
     pub(super) fn lease(mut lease: Lease) -> Lease {
         for ip in &mut lease.ips {
             let addr = ip.address.addr();
@@ -106,9 +106,10 @@ impl Routed {
         steps
     }
 
-    /// Plans the host's side: the route to the container, and rules that send the container's
-    /// packets to the configured table, except packets to another container. The rules name the
-    /// link, so a later container with the same address never has equal rules.
+    /// Plans the host's side: the route to the container and, with `table`, rules for the
+    /// container's packets. The rules send packets to other containers through the main table, and
+    /// all other packets through the configured table. Each rule names the link, so a later
+    /// container with the same address never has equal rules.
     pub(super) fn host(self, port: &LinkRef, ips: &[IpConfig]) -> Vec<Step> {
         let mut steps = Vec::new();
         for ip in ips {

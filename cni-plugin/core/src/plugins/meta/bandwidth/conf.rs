@@ -10,8 +10,8 @@ const LEAST_BPS: u64 = 8;
 const BURST_LIMIT: u64 = u32::MAX as u64;
 /// Bursts in bits that the kubelet and containerd write for "no burst given".
 const UNSET_BURSTS: [u64; 2] = [(1 << 31) - 1, (1 << 32) - 1];
-/// Lowest burst in bits that also means "no burst given". CRI-O writes a little less than the
-/// limit.
+/// Lowest of the large bursts in bits that also mean "no burst given". CRI-O writes a burst a
+/// little below the limit.
 const UNSET_BURST_FROM: u64 = 8 * (BURST_LIMIT - 1);
 /// Maximum number of subnets in a configuration.
 const MOST_SUBNETS: usize = 64;
@@ -127,8 +127,8 @@ fn rate(json: &Json, rate_key: &str, burst_key: &str) -> Result<Option<Rate>, Er
     }
 }
 
-/// Returns the burst in bits. A runtime's number for "no burst given" is replaced by the default,
-/// because it would let the first 256 MB or more pass unshaped.
+/// Returns `burst` in bits, or the default burst if `burst` is a runtime's number for "no burst
+/// given". Such a number would let the first 256 MB or more pass unshaped.
 fn given_or_default(bps: u64, burst: u64) -> u64 {
     if UNSET_BURSTS.contains(&burst) || burst >= UNSET_BURST_FROM {
         (Rate { bps, burst }.bytes_in(BURST_MS))

@@ -151,8 +151,8 @@ impl Reader<'_> {
         self.words.next_if(|word| *word == wanted).is_some()
     }
 
-    /// Reads a value of `property`. The character `rest` at the end of a link name is a wildcard
-    /// for any rest of the name.
+    /// Reads a value of `property`. A link name that ends with the character `rest` matches every
+    /// name with the same beginning.
     fn test(&mut self, property: Property, rest: char) -> Result<Test, String> {
         let is_v4 = self.is_v4;
         let word = self.word()?;
