@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Path of this program, even if its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
-/// Number of bytes that the kernel reads of a script's first line (`BINPRM_BUF_SIZE`). The newline
-/// is included.
+/// Maximum length in bytes of a script's first line, including the newline. The kernel reads no
+/// more (`BINPRM_BUF_SIZE`).
 const MAX_FIRST_LINE: usize = 256;
 
 /// Builds a one-line script that starts the program at `path` under the script's name. `None` if

@@ -167,8 +167,8 @@ fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     jumps > 0 && chain_drops_all(table, chain, layout, jumps - 1)
 }
 
-/// True if a rule of the chain at offset `at` drops all packets. False if an earlier rule of the
-/// chain accepts all packets or returns them.
+/// True if a rule of the chain at offset `at` drops all packets. False if an earlier rule has
+/// another verdict for all packets, for example accept or return.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
     while let Some(entry) = Entry::read(table, at, layout) {
         if drops_all(table, &entry, layout, jumps) {
