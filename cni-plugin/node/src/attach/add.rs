@@ -159,9 +159,9 @@ pub fn stdout(results: &[Option<AddResult>], version: Version) -> Result<String,
     }
 }
 
-/// Returns the record for this ADD. It is a new record, after an earlier, interrupted ADD is rolled
-/// back. But if no plugin of the call creates an interface, the record of an earlier ADD by the
-/// same plugins is continued.
+/// Returns the record for this ADD. By default, rolls back an earlier, interrupted ADD and returns
+/// a new record. If no plugin of the call creates an interface, returns the record of an earlier
+/// ADD by the same plugins instead, and this ADD continues that record.
 fn start_record(
     call: &Invocation,
     folder: &Folder,
@@ -292,9 +292,10 @@ impl Run<'_> {
         natives.count().min(before + 1)
     }
 
-    /// Writes the record before the call creates anything that DEL could not find without a record:
-    /// addresses in networks outside the call's configuration, files, and state of foreign
-    /// programs. Then writes the device information files for the plugins.
+    /// Writes the record if DEL will need it to find the state of this ADD. DEL needs it for
+    /// addresses in networks outside the call's configuration, for files, and for state of foreign
+    /// programs. The record is written before any of these is created. Then writes the device
+    /// information files for the plugins.
     fn begin(&mut self) -> Result<(), Error> {
         let wanted = self.planner.wanted;
         let is_elsewhere =
@@ -314,8 +315,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Moves the pod's default routes to the network that requests them, if any. Called if the last
-    /// plugin is another program, so existing default routes are deleted from the kernel.
+    /// Moves the pod's default routes to the network that requests them. Does nothing if no network
+    /// requests them. ADD calls this function if the last plugin is another program. The default
+    /// routes then exist already, so they are deleted from the kernel.
     fn settle_routes(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let Planner {
             wanted, results, ..

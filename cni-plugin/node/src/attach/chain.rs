@@ -72,8 +72,8 @@ impl Chain {
         Self::read(plugin_name, conf, (args, path), Reading::Strict, None)
     }
 
-    /// [`Chain::parse`] for DEL, if the configuration is no longer valid. Reads only the part that
-    /// is needed to delete the attachment and release its addresses.
+    /// [`Chain::parse`] for DEL with a configuration that is no longer valid. Reads only the part
+    /// that is needed to delete the attachment and release its addresses.
     pub fn parse_for_release(
         plugin_name: &str,
         conf: NetConf,

@@ -142,8 +142,9 @@ pub fn detach_or(
 
 /// Runs DEL for records of the same network and interface under another plugin type. Such records
 /// exist if the configuration has changed since ADD: from a single plugin to a list of type
-/// `braid`, or from a list to single plugins. After a change from a list, only DEL of the list's
-/// first plugin, which created the interface, uses the record of the list.
+/// `braid`, or from a list to single plugins. In the second case, DEL is called for each single
+/// plugin. Only DEL of the list's first plugin uses the record of the list, because that plugin
+/// created the interface.
 #[cold]
 pub fn detach_names(folder: Folder, key: &Key, machine: &dyn Machine) -> Result<(), Error> {
     let makes_interface = |chain: &Chain| {
@@ -190,9 +191,9 @@ pub fn take_back(
     Error::joined(&folder.settle(&key, taking.record.as_ref(), errors))
 }
 
-/// True if the namespace at the container's path is not the recorded namespace. The check enters
-/// the namespace, which takes as long as deleting a veth. So it is made only if DEL would change
-/// something in the namespace or call a foreign plugin.
+/// True if the namespace at the container's path is not the recorded namespace. Entering the
+/// namespace for this check takes as long as deleting a veth. So the namespace is entered only if
+/// DEL would change something in it or call a foreign plugin.
 fn is_others(record: &Record, wanted: &[Wanted], host: &mut dyn Host) -> bool {
     let enters = || {
         undo(&record.steps().cloned().collect::<Vec<_>>())

@@ -34,7 +34,8 @@ pub(super) struct Reader<'a> {
     pub(super) args: &'a str,
     /// Strictness.
     pub(super) reading: Reading,
-    /// Id of the container if it is already attached. A file then has its generated configuration.
+    /// Id of the container if it is already attached. In this case, the generated configuration is
+    /// read from the file in which ADD saved it.
     pub(super) container_id: Option<&'a str>,
 }
 

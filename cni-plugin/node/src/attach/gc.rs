@@ -83,10 +83,10 @@ impl Valid {
     }
 }
 
-/// Splits the records into the records to keep and the records to delete. A record is to be deleted
-/// if it is not in `listed` or, without a list, if its container is terminated. Records of other
-/// networks and plugin types are kept. The plugin type `braid` covers all plugin types of the
-/// network.
+/// Splits the records into the records to keep and the records to delete. With a list, a record is
+/// deleted if its owner is not in `listed`. Without a list, a record is deleted if its container is
+/// terminated. Records of other networks and plugin types are kept. The plugin type `braid` covers
+/// all plugin types of the network.
 pub fn split(
     records: Vec<Record>,
     network: &str,

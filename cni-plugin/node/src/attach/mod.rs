@@ -121,8 +121,8 @@ pub struct Done {
     _added: add::Added,
 }
 
-/// Returns the reply to VERSION. If braid does not implement `plugin_name`, fails if the program of
-/// that name in `path` is braid itself: no other verb would work under this name.
+/// Returns the reply to VERSION. Fails if the program `plugin_name` in `path` is braid itself, but
+/// braid does not implement a plugin of that name: no other verb would work under this name.
 pub fn version(plugin_name: &str, path: &[PathBuf]) -> Result<String, Error> {
     let is_ours = plugin_name == BRAID
         || plugins::TYPES.contains(&plugin_name)

@@ -28,8 +28,8 @@ pub fn sweep_empty(machine: &dyn Machine) -> Vec<Error> {
     errors
 }
 
-/// Deletes the kernel objects of each owner for which `is_lost` is true. Its argument is the owner
-/// as text. Then deletes unused shared objects. Returns all errors.
+/// Deletes the kernel objects of each owner for which `is_lost` is true. The argument of `is_lost`
+/// is the owner as text. Then deletes unused shared objects. Returns all errors.
 pub(super) fn sweep(is_lost: &dyn Fn(&str) -> bool, host: &mut dyn Host) -> Vec<Error> {
     let steps = match host.owned(is_lost) {
         Ok(steps) => steps,

@@ -11,7 +11,7 @@ use braid_core::cni::{Command, Error};
 use braid_core::ipam::Lease;
 
 /// Reserves the addresses that a plugin requests; `None` if the plugin has no IPAM. Calls `holds`
-/// as soon as addresses may be reserved, so that a later failure must release them.
+/// as soon as addresses may be reserved. After this call, a failure of the ADD must release them.
 pub(super) fn reserve(
     wanted: &Wanted,
     ask: &LeaseRequest<'_>,

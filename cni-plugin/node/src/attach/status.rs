@@ -100,7 +100,8 @@ fn say(chain: &Chain, note: Option<String>, host: &mut dyn Host) {
     }
 }
 
-/// Returns a sentence for each `host-local` range set in `records` that has no free address.
+/// Returns a sentence for each full `host-local` range set in `records`. A full range set has no
+/// free address.
 pub fn full(records: &[Record], root: &Root, log: &Log) -> Vec<String> {
     let mut seen = Vec::new();
     let mut sentences = Vec::new();

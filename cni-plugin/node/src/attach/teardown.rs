@@ -101,8 +101,8 @@ impl Teardown<'_> {
     }
 
     /// True if the record has all steps that are still in effect. Otherwise the teardown is planned
-    /// from names alone. A reboot ends the effect of all steps, so a record from before it is
-    /// complete.
+    /// from names alone. A reboot ends the effect of all steps. So a record from an earlier boot
+    /// counts as complete.
     fn knows_steps(&self) -> bool {
         self.record
             .as_ref()
@@ -184,8 +184,8 @@ impl Teardown<'_> {
     }
 
     /// Returns the recorded parts of the plugins at `places`, as a range of indices for each
-    /// attachment. A chain may have had more plugins at ADD, if the runtime passed other
-    /// capabilities. The last range then includes the parts of these plugins.
+    /// attachment. At ADD, the runtime may have passed other capabilities, and the chain may have
+    /// had more plugins than now. The range with the chain's last plugin includes their parts.
     fn parts(&self, places: &[PluginIndex]) -> Vec<(usize, Range<usize>)> {
         let range = |places: &[PluginIndex]| {
             let PluginIndex {

@@ -32,7 +32,8 @@ pub(super) struct Unowned<'a> {
 }
 
 impl<'a> Unowned<'a> {
-    /// Selects the container's objects that are in none of `records`, its readable records.
+    /// Selects the container's objects that are in none of `records`. `records` are the container's
+    /// readable records.
     pub(super) fn of(container_id: &'a str, records: &[Record]) -> Self {
         Self {
             container_id,

@@ -41,8 +41,8 @@ pub fn read(path: &Path) -> Result<Vec<DiskFile>, Error> {
     Ok(files)
 }
 
-/// Returns the content of a file. Fails with [`io::ErrorKind::InvalidInput`] for a FIFO, a device
-/// or a folder, as reading might not end, and for a file of more than 1 MiB.
+/// Returns the content of a regular file of at most 1 MiB. Fails with
+/// [`io::ErrorKind::InvalidInput`] for any other file. Reading a FIFO or a device might not end.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let meta = fs::metadata(path)?;
     if !meta.is_file() || meta.len() > MAX_BYTES {

@@ -1,9 +1,9 @@
 //! The container that owns an nf_tables element: its record and its liveness.
 //!
 //! A container may take over an object of a terminated container. The DEL of the terminated
-//! container may run at any moment, and deletes only objects that still belong to that container.
-//! So before a call takes over an object, it waits until no other call is processing the terminated
-//! container.
+//! container may run at any moment. DEL deletes only objects that still belong to the terminated
+//! container. So before a call takes over an object, the call waits until no other call is
+//! processing the terminated container.
 
 use crate::Error;
 use crate::ipam::liveness::{Netns, netns_at};

@@ -33,9 +33,9 @@ struct EthtoolValue {
 /// False also if the state cannot be determined.
 ///
 /// A link with a new carrier is up once a kernel thread has processed the carrier. Since Linux 6.8,
-/// the kernel processes it immediately for a caller that reads the carrier (`net/ethtool/ioctl.c`,
-/// `ethtool_op_get_link()`). Before Linux 6.8 the result is false, because a new link in state
-/// `IF_OPER_UNKNOWN` has the same flags as a link that is up.
+/// the kernel processes the carrier immediately if a caller reads it (`net/ethtool/ioctl.c`,
+/// `ethtool_op_get_link()`). Before Linux 6.8, this function always returns false. There, a new
+/// link in state `IF_OPER_UNKNOWN` cannot be told from a link that is up: both have the same flags.
 pub fn is_up(socket: &impl AsFd, link: &IfName) -> Result<bool, Errno> {
     const ETHTOOL_GLINK: u32 = 0xa;
     const SIOCETHTOOL: libc::Ioctl = 0x8946;

@@ -37,8 +37,9 @@ fn open(path: impl AsRef<Path>) -> Option<OwnedFd> {
     is_it.then(|| folder.into())
 }
 
-/// Returns the mount points of the whole cgroup2 from the text of `/proc/self/mountinfo`. Root and
-/// mount point are the fourth and fifth words of a line. The type is the first word after the dash.
+/// Returns the mount points of the whole cgroup2, from the text of `/proc/self/mountinfo`. In each
+/// line, the fourth word is the mount's root and the fifth word is the mount point. The type is the
+/// first word after the dash.
 fn mount_points(mountinfo: &str) -> Vec<String> {
     let mount_point = |line: &str| {
         let (mount, of) = line.split_once(" - ")?;

@@ -33,8 +33,8 @@ const V6_DST: u16 = 4;
 /// addresses of its family.
 ///
 /// Each request makes the kernel walk the connections of all namespaces, which takes 20 ms. So
-/// there is one request for each family. If all ports are equal, the kernel returns only
-/// connections to that port, otherwise all UDP connections.
+/// there is one request for each family. If all ports of a family are equal, the kernel returns
+/// only the connections to that port. Otherwise it returns all UDP connections.
 pub fn forget_udp(
     socket: &mut Socket,
     ports: impl IntoIterator<Item = (IpAddr, u16)>,

@@ -1,5 +1,5 @@
-//! The file of this program, and other files that start the program: links, copies, and scripts of
-//! one line.
+//! The file of this program, and other files that start the program: links, copies, and one-line
+//! scripts.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 /// Path of this program, even if its file was replaced meanwhile.
 pub const OWN: &str = "/proc/self/exe";
-/// Maximum length in bytes of a script's first line, including its newline, that the kernel reads
-/// (`BINPRM_BUF_SIZE`).
+/// Maximum length in bytes of a script's first line, including the newline. The kernel reads no
+/// more (`BINPRM_BUF_SIZE`).
 const MAX_FIRST_LINE: usize = 256;
 
-/// Builds the script that starts the program at `path` under the script's name. `None` if the
-/// kernel could not parse its line.
+/// Builds a one-line script that starts the program at `path` under the script's name. `None` if
+/// the kernel could not parse this line.
 pub fn script(path: &Path) -> Option<Vec<u8>> {
     let text = [b"#!", path.as_os_str().as_bytes(), b"\n"].concat();
     (text.len() <= MAX_FIRST_LINE && interpreter(&text).as_deref() == Some(path)).then_some(text)
 }
 
-/// Returns the absolute path in a script's first line, if it has no argument.
+/// Returns the absolute path in a script's first line. `None` if an argument follows the path.
 fn interpreter(script: &[u8]) -> Option<PathBuf> {
     let line = script
         .strip_prefix(b"#!")?

@@ -64,9 +64,9 @@ const V6: Layout = Layout {
 /// Effect of a FORWARD chain on packets that no other rule decides, and on marked packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forward {
-    /// Number of the rule, from 1, before which an accepting rule has to be inserted. It is the
-    /// first rule that drops everything, or the number of rules plus one if the policy drops.
-    /// `None` if neither drops.
+    /// An accepting rule must be inserted before the rule with this number, counted from 1. It is
+    /// the first rule that drops everything. If no rule does but the policy drops, it is the number
+    /// of rules plus one. `None` if neither a rule nor the policy drops everything.
     pub dropper: Option<usize>,
     /// True if an earlier rule accepts marked packets.
     pub passes_mark: bool,
@@ -150,7 +150,7 @@ fn walk(table: &[u8], mut at: usize, policy: usize, layout: &Layout) -> Forward 
     forward
 }
 
-/// True if the rule drops all packets, by itself or in the chain to which it sends all of them.
+/// True if the rule drops all packets, or sends all packets to a chain that drops them.
 fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     if !entry.is_for_all {
         return false;
@@ -167,8 +167,8 @@ fn drops_all(table: &[u8], entry: &Entry, layout: &Layout, jumps: u8) -> bool {
     jumps > 0 && chain_drops_all(table, chain, layout, jumps - 1)
 }
 
-/// True if a rule of the chain at offset `at` drops all packets, unless an earlier rule decides or
-/// ends the chain for all packets.
+/// True if a rule of the chain at offset `at` drops all packets. False if an earlier rule has
+/// another verdict for all packets, for example accept or return.
 fn chain_drops_all(table: &[u8], mut at: usize, layout: &Layout, jumps: u8) -> bool {
     while let Some(entry) = Entry::read(table, at, layout) {
         if drops_all(table, &entry, layout, jumps) {

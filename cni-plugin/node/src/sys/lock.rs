@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Seconds that a CNI call waits for other calls. A kubelet gives its runtime two minutes.
 const PATIENCE: u32 = 60;
-/// Timeout of the next lock in seconds. A timeout sets it to 1, so that the rollback does not wait
-/// as long again.
+/// Timeout of the next lock in seconds. After a lock has timed out, the value is 1. So the rollback
+/// does not wait for a full minute again.
 static LEFT: AtomicU32 = AtomicU32::new(PATIENCE);
 
 /// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after 60 seconds, or

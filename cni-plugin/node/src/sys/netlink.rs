@@ -98,9 +98,10 @@ impl Socket {
 
     /// Returns the index of a link in the socket's namespace; `None` if there is no such link.
     ///
-    /// Binding to a link takes none of the locks that requests wait for, so the usual reply before
-    /// a link is created is immediate. `SIOCGIFINDEX` would work as well, but for a missing link it
-    /// lets the kernel load a module of that name first (v6.12 `dev_load()`).
+    /// The index is read by binding to the link. Binding takes none of the locks that requests wait
+    /// for, so it returns immediately. `SIOCGIFINDEX` would work as well. But for a missing link,
+    /// the kernel would first load a module of that name (v6.12 `dev_load()`). A missing link is
+    /// the usual case before a link is created.
     pub fn index_of(&self, link: &str) -> Result<Option<u32>, Errno> {
         self.fd.index_of(link)
     }
@@ -137,9 +138,9 @@ impl Socket {
 
     /// Sends the queued requests and returns the outcome of each, in order.
     ///
-    /// The kernel goes on after a refused request. Only the last request requires an
-    /// acknowledgement: errors are always reported, so no reply to an earlier request means
-    /// success.
+    /// The kernel continues after a refused request. Only the last request requires an
+    /// acknowledgement. The kernel always reports errors, so an earlier request without a reply
+    /// has succeeded.
     pub fn flush(&mut self) -> Result<Vec<Outcome>, KernelError> {
         let count = self.queued();
         if count == 0 {

@@ -160,9 +160,9 @@ impl NetNs {
         self.file.metadata().map_or(0, |of| of.ino())
     }
 
-    /// Sets the namespace to which [`NetNs::run`] returns: the one in which `socket` was opened. It
-    /// must be the thread's present namespace. Otherwise each run opens a socket, which takes
-    /// longer.
+    /// Sets the namespace to which [`NetNs::run`] returns: the one in which `socket` was opened.
+    /// This namespace must be the thread's present namespace. If the namespace is not set, each run
+    /// opens a socket to find it, which takes longer.
     pub fn set_home(&self, socket: &impl AsFd) -> Result<(), NetNsError> {
         if self.home.get().is_none() {
             let _ = self.home.set(of_socket(socket).map_err(at_home("open"))?);
@@ -188,7 +188,7 @@ impl NetNs {
     /// [`NetNs::set_home`], or if none is set, to its former one. It also returns if `work` panics.
     ///
     /// The calling thread itself enters the namespace, since a separate thread costs 25 more system
-    /// calls. If the thread can't return, the process aborts, because the thread would do the
+    /// calls. If the thread cannot return, the process aborts. Otherwise the thread would do the
     /// host's work in a container.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetNsError> {
         let fail = |errno: Errno| NetNsError::Io {
@@ -220,8 +220,8 @@ fn at_home(op: &'static str) -> impl Fn(io::Error) -> NetNsError {
     }
 }
 
-/// Opens the namespace in which `socket` was created. This is faster than a look-up in /proc, for
-/// which the kernel would first create all folders of the path for this short-lived process.
+/// Opens the namespace in which `socket` was created. This is faster than opening a path in /proc:
+/// the kernel would first create all folders of that path for this short-lived process.
 pub fn of_socket(socket: &impl AsFd) -> io::Result<File> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
     // SAFETY: the request takes no argument, and `socket` is open.

@@ -19,8 +19,9 @@ pub struct Ended {
     pub stderr: Vec<u8>,
 }
 
-/// Passes `input` to a program whose streams are pipes, and waits for it to terminate, even if the
-/// pipes cannot be read. The program need not read its input.
+/// Passes `input` to a program, reads its outputs, and waits for the program to terminate. The
+/// program's streams must be pipes. Waits for the program even if the pipes cannot be read. The
+/// program need not read its input.
 pub fn wait(mut child: Child, input: &[u8]) -> io::Result<Ended> {
     let exchanged = exchange(&mut child, input);
     let status = child.wait()?;

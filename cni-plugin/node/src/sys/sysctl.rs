@@ -34,7 +34,8 @@ pub fn read(key: &str) -> io::Result<Option<String>> {
 
 /// Writes `net/…` unless it has the value already; `false` if the kernel has no such sysctl.
 ///
-/// A node with a read-only `/proc/sys` can still have the right value.
+/// A write fails if `/proc/sys` is read-only. So the function succeeds without a write if the value
+/// is already right.
 pub fn ensure(key: &str, value: &str) -> io::Result<bool> {
     match read(key)? {
         Some(present) if present == value => Ok(true),

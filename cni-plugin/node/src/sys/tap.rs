@@ -1,5 +1,5 @@
-//! Tap devices. rtnetlink cannot create them. `/dev/net/tun` does, in the namespace of the thread
-//! that opens it.
+//! Tap devices. rtnetlink cannot create them, so they are created through `/dev/net/tun`. A tap is
+//! created in the namespace of the thread that opens `/dev/net/tun`.
 
 #![expect(unsafe_code, reason = "the driver takes ioctls")]
 

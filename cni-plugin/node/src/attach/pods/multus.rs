@@ -80,8 +80,8 @@ pub(super) fn collect(
     lost.iter().filter_map(detach).collect()
 }
 
-/// Returns a DEL call for each container that Multus attached and that has no network namespace any
-/// more. The calls are for [`detach`].
+/// Returns the DEL calls to pass to [`detach`]: one for each container that Multus attached, if the
+/// container's network namespace is gone.
 pub fn gone(
     conf: &NetConf,
     path: &[PathBuf],

@@ -1,4 +1,4 @@
-//! Content of a record: the file about a call from which DEL, CHECK and GC work.
+//! Content of a record. A record is a file about one call. DEL, CHECK and GC work from this file.
 
 use crate::ipam::host_local::claimed;
 use crate::sys::boot;

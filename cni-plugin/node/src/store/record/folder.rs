@@ -183,7 +183,8 @@ impl Folder {
     }
 
     /// Deletes a record and leftovers of an interrupted write. The [`foreign`] record is deleted
-    /// first, so a call that is killed in between leaves the record with the steps.
+    /// first. If the call is killed before the second deletion, the ordinary record with the steps
+    /// is left.
     pub fn remove(&self, key: &Key, is_foreign: bool) -> Result<(), Error> {
         self.is_settled.set(false);
         let path = self.file(key);

@@ -160,7 +160,7 @@ pub fn probe() -> Result<(), Error> {
 }
 
 /// Returns the records with an attachment that belongs to the owner `text` ([`Owner::short`]).
-/// `None` if that is unknown, because a record cannot be read or `text` is not an owner.
+/// `None` if a record cannot be read, or if `text` is not an owner.
 pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     let mut records = Vec::new();
     if let Some(owner) = Owner::parse(text) {
@@ -176,8 +176,8 @@ pub(crate) fn of_owner(text: &str) -> Option<Vec<Record>> {
     Some(records)
 }
 
-/// True if a record has an attachment that belongs to the owner `text`. Also true if that is
-/// unknown, because a record cannot be read.
+/// True if a record has an attachment that belongs to the owner `text`. Also true if a record
+/// cannot be read, because that record may have such an attachment.
 pub(crate) fn is_owned(text: &str) -> bool {
     let Some(owner) = Owner::parse(text) else {
         return of_owner(text).is_none_or(|records| !records.is_empty());

@@ -75,7 +75,8 @@ pub(crate) fn program(link: &OwnedFd) -> Result<u32, Errno> {
     Ok(info.prog_id)
 }
 
-/// Returns `EPERM` if the cgroup has a program that allows no others for this attach type.
+/// Checks that more programs can be attached to the cgroup for this attach type. Fails with `EPERM`
+/// if the cgroup has a program that allows no others.
 pub(crate) fn is_open_to_all(cgroup: &OwnedFd, attach_type: u32) -> Result<(), Errno> {
     let mut attr = Query {
         target: raw(cgroup),

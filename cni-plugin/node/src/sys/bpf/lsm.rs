@@ -29,8 +29,9 @@ pub(crate) fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// Tries to bind a Unix socket to an `AF_XDP` address, which tests the attached LSM program. The
-/// kernel calls LSM programs before it checks the family, and they see only the address.
+/// Tests the attached LSM program: tries to bind a Unix socket to an `AF_XDP` address. The kernel
+/// calls LSM programs before it checks the address family. The programs see only the address, so
+/// the type of the socket does not matter.
 pub(crate) fn bind_as_xdp() -> Result<(), Errno> {
     let socket = UnixDatagram::unbound()
         .map_err(|err| err.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;

@@ -337,8 +337,9 @@ impl Batch {
 
     /// Adds an element with a comment. The element must be new.
     ///
-    /// Without `EXCL`, the kernel accepts an existing element and keeps its comment, which names
-    /// the owner.
+    /// The request has the flag `EXCL`. Without this flag, the kernel would accept an element that
+    /// exists already, and keep the old comment. The comment names the owner, so the owner would be
+    /// wrong.
     pub(crate) fn add_element(
         &mut self,
         set: &str,

@@ -16,8 +16,8 @@ pub(crate) use key::{IFNAME_LEN, TABLE, address, bytes, ifname, name};
 use nix::errno::Errno;
 use read::{Element, element, elements};
 
-/// Sends the first batch. If it names an object that the kernel lacks, sends the next batch, which
-/// creates more objects.
+/// Sends the first batch. If a batch names an object that the kernel lacks, sends the next batch.
+/// Each batch creates more objects than the one before.
 ///
 /// Starts again with the first batch if another process has created the same objects meanwhile.
 pub(crate) fn first_that_fits(

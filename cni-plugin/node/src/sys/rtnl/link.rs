@@ -129,9 +129,10 @@ pub fn rename(index: u32, name: &IfName, up: bool, out: &mut Vec<u8>) {
     );
 }
 
-/// Writes the body of `RTM_SETLINK` that moves the link with this index to the namespace of `link`,
-/// if given, and then sets its attributes and the alias. The move sets the link down. It is set up
-/// again if `link.up`.
+/// Writes the body of `RTM_SETLINK` that moves the link with this index to the namespace
+/// `link.netns`. Without `link.netns`, the link is not moved. The same request then sets the
+/// attributes in `link` and the alias. A move sets the link down. If `link.up` is true, the request
+/// sets the link up again.
 pub fn moved(index: u32, link: &NewLink<'_>, alias: &str, out: &mut Vec<u8>) {
     let mut message = message(link);
     message.header.index = index;
@@ -157,7 +158,8 @@ pub fn by_index(index: u32, out: &mut Vec<u8>) {
     with(index, Vec::new(), out);
 }
 
-/// Writes the body of `RTM_GETLINK` by name, without the counters, which are most of the reply.
+/// Writes the body of `RTM_GETLINK` by name. The reply omits the link's counters, which would be
+/// most of the reply.
 pub fn get_by_name(name: &IfName, out: &mut Vec<u8>) {
     with(
         0,
@@ -174,7 +176,7 @@ pub fn by_name(name: &IfName, out: &mut Vec<u8>) {
     with(0, vec![named(name)], out);
 }
 
-/// Writes the body of `RTM_GETLINK` by an alternative name, without the counters.
+/// Writes the body of `RTM_GETLINK` by an alternative name. The reply omits the link's counters.
 pub fn get_by_alt_name(name: &LinkName, out: &mut Vec<u8>) {
     let name = LinkAttribute::Other(DefaultNla::new(
         libc::IFLA_ALT_IFNAME,
@@ -202,8 +204,8 @@ pub fn alt_name(index: u32, name: &str, out: &mut Vec<u8>) {
     );
 }
 
-/// Writes the body of `RTM_NEWLINK` that sets the master of the link with this index, or no master
-/// (0).
+/// Writes the body of `RTM_NEWLINK` that sets the master of the link with this index. A `master` of
+/// 0 removes the link from its master.
 pub fn set_master(index: u32, master: u32, out: &mut Vec<u8>) {
     with(index, vec![LinkAttribute::Controller(master)], out);
 }

@@ -353,8 +353,8 @@ fn passed(stats: &[u8]) -> Passed {
     passed
 }
 
-/// Returns the rate in the options of `tbf` or of an `htb` class, in bytes per second. It is in the
-/// attribute `wide` if it needs 64 bits, otherwise in the first attribute.
+/// Returns the rate in the options of `tbf` or of an `htb` class, in bytes per second. A rate that
+/// needs 64 bits is in the attribute `wide`. Any other rate is in the first attribute.
 fn rate_in(options: &[u8], wide: u16) -> Option<u64> {
     if let Some(rate) = find(wide, options).and_then(u64_of) {
         return Some(rate);

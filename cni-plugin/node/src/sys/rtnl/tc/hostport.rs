@@ -6,9 +6,9 @@ use crate::sys::rtnl::u32_at;
 use braid_core::name::Hook;
 use std::os::fd::RawFd;
 
-/// Preference of these filters among a link's filters. It precedes the preference of braid's
-/// redirect, after which no filter is called. No other program uses the number, since filters of
-/// two kinds cannot share it.
+/// Preference of these filters among a link's filters. These filters are called before braid's
+/// redirect, because no filter is called after the redirect. Filters of two kinds cannot share a
+/// preference, so this number is one that no other program uses.
 const PREFERENCE: u32 = 2842;
 
 /// Writes the body of `RTM_NEWTFILTER` for a host ports' program, which reads `class_id` in each
