@@ -85,8 +85,8 @@ impl ServedLease {
         }
     }
 
-    /// Sends a packet. Opens a socket for the packet's protocol if there is none, and adds it to
-    /// `events`.
+    /// Sends a packet. If there is no socket for the packet's protocol, opens one and adds the
+    /// socket to `events`.
     pub(super) fn send(
         &mut self,
         events: &Events,

@@ -62,7 +62,8 @@ impl Of<'_> {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
 
-    /// Returns the name of a chain of `portmap`: `start` and a hash, as long as iptables allows.
+    /// Returns the name of a chain of `portmap`: `start` and a hash. The name has the maximal
+    /// length that iptables allows.
     fn port_chain(&self, start: &str) -> String {
         format!("{start}{}", hash(&[self.network, self.container_id], 21))
     }
