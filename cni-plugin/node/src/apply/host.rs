@@ -173,7 +173,7 @@ pub trait Host: fmt::Debug {
     /// returns true. An owner is passed as the text `<network> <container> <interface>`.
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
 
-    /// Deletes objects of the host that attachments shared and that none of them uses any more.
+    /// Deletes shared objects of the host that no attachment uses any more.
     fn sweep(&mut self) -> Result<(), Error>;
 
     /// Returns each of `features` that the kernel lacks, with the kernel's error.

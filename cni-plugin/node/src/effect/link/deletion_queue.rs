@@ -115,8 +115,8 @@ impl Notes {
         own.any(|own| own.file == note.file)
     }
 
-    /// Parses the file name of an entry. Returns `None` if the entry is for another namespace, or
-    /// if its link no longer exists. In the latter case, deletes the entry.
+    /// Parses the file name of an entry. Returns `None` if the entry is for another namespace. If
+    /// the entry's link no longer exists, deletes the entry and returns `None`.
     fn read(&self, socket: &Socket, name: &str) -> Option<Note> {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else {
             return None;

@@ -46,8 +46,8 @@ fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()])
 }
 
-/// Deletes the container's links in one request. Remaining links are deleted by name, pairs by the
-/// names of their ends on the host.
+/// Deletes the container's links in one request. If links remain, deletes pairs by the names of
+/// their ends on the host, and other links by name.
 fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     let mut gone = in_pod(kernel, links).unwrap_or_default();
     gone.resize(links.len(), false);

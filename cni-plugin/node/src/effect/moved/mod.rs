@@ -171,9 +171,9 @@ fn state(of: &Moved) -> (&str, bool) {
         .map_or(("", false), |was| (was.alias.as_str(), was.up))
 }
 
-/// Restores names and state of a link that is on the host already. Either the kernel returned it
-/// when its namespace ended, or the kernel moved it and refused the name, or the call that moved it
-/// back was killed.
+/// Restores names and state of a link that is on the host already. There are three cases: the
+/// kernel returned the link when the container's namespace ended, the kernel moved the link and
+/// refused the name, or the call that moved the link back was killed.
 fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return Ok(());

@@ -415,9 +415,9 @@ impl<'a> Reservation<'a> {
     }
 }
 
-/// True if GC keeps a lease: its content is in `valid`, it is an administrator's note, or it
-/// belongs to a claim. A claim's lease is freed when the claim is deleted, which only the
-/// Kubernetes API knows.
+/// True if GC keeps a lease. GC keeps a lease if its content is in `valid` or is an administrator's
+/// note, or if it belongs to a claim. A claim's lease is freed when the claim is deleted, and only
+/// the Kubernetes API knows of that deletion.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,

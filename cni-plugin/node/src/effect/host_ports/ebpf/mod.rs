@@ -251,7 +251,7 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Attaches the programs to the links that clients use and to those in `own`. The programs are
+/// Attaches the programs to the links that clients use and to the links in `own`. The programs are
 /// pinned last, so a call that finds no pins starts over.
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
