@@ -172,8 +172,9 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
 }
 
 /// Redirects the requested ports to this attachment, except ports of another attachment of this
-/// container. Fails if another container owns a port. With `leaving`, redirects only free ports and
-/// ports of the owner `leaving`. Returns the redirected ports.
+/// container. Takes over ports of terminated containers. Fails if any other container owns a port.
+/// With `leaving`, redirects only free ports and ports of the owner `leaving`. Returns the
+/// redirected ports.
 ///
 /// An ADD detects another owner of a port only by an existing element. If two calls deleted
 /// elements at the same time, one could delete the other's new element. So calls that delete
