@@ -13,10 +13,9 @@
 //! ```
 //!
 //! The chains and jumps are the same as in the reference plugin. But that plugin adds two rules for
-//! each address, and braid adds one rule for all addresses.
-//! Other chains of the hook may drop undecided packets by policy or by their last rule. In these
-//! chains, braid's rule is just before the drop, so that the earlier rules of the chain still
-//! apply.
+//! each address, and braid adds one rule for all addresses. Other chains of the hook may drop
+//! undecided packets by policy or by their last rule. In these chains, braid's rule is just before
+//! the drop, so that the earlier rules of the chain still apply.
 
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
