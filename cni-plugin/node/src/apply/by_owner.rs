@@ -42,8 +42,9 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// Returns the steps that delete the links of every owner for which `is_lost` returns true, and the
-/// policy routing rules for the addresses of these links. A link's alias contains its owner.
+/// Returns the steps that delete the links of every owner for which `is_lost` returns true. The
+/// steps also delete the policy routing rules for the addresses of these links. A link's alias
+/// contains its owner.
 fn links(kernel: &mut Kernel, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::new();
     for (name, fact) in link::list(kernel.host()).doing("list links of the host")? {

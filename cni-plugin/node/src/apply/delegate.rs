@@ -45,9 +45,9 @@ pub fn find(plugin: &str, path: &[PathBuf], owner: &Owner) -> Result<PathBuf, Er
         .map_or(Ok(file), Err)
 }
 
-/// Returns an error if running the plugin would start this program again in an endless loop. If
-/// `is_begun`, an earlier call has already run the plugin for this ADD, so the plugin's file was
-/// not this program then.
+/// Returns an error if running the plugin would start this program again in an endless loop. With
+/// `is_begun`, an earlier call has already run the plugin for this ADD. That run shows that the
+/// plugin's file was not this program, so the file is not checked again.
 #[cold]
 pub fn circle(plugin: &str, path: &[PathBuf], owner: &Owner, is_begun: bool) -> Option<Error> {
     let (file, meta) = look_up(plugin, path).ok()?;

@@ -84,15 +84,15 @@ struct Run<'a> {
     steps: &'a [Step],
     facts: &'a Facts,
     on_error: OnError,
-    /// Range of steps of each request that is queued on a socket and not sent yet.
+    /// The requests that are queued on a socket and not sent yet, each as its range of steps.
     queue: Vec<Range<usize>>,
     report: Report,
 }
 
 impl Run<'_> {
-    /// Calls `work` and, if enabled, records its duration. The recorded steps begin at `first`;
-    /// `count` returns their number from the result of `work`. Recording is optional, since reading
-    /// the clock twice for each send takes a hundredth of an ADD.
+    /// Calls `work`. If recording is enabled, records the duration for the steps from `first` on.
+    /// `count` computes the number of these steps from the result of `work`. Recording is optional,
+    /// since reading the clock twice for each send takes 1 % of the time of an ADD.
     fn timed<T>(
         &mut self,
         first: usize,
@@ -127,8 +127,8 @@ impl Run<'_> {
         self.report
     }
 
-    /// Discards the queued requests. Their steps are not in the report, so they would never be
-    /// undone.
+    /// Discards the queued requests after a failure. The steps of these requests are not in the
+    /// report, so a rollback would not undo them.
     fn drop_queue(&mut self) {
         if let Some(last) = self.queue.pop() {
             // If the socket cannot be opened, it has no queue.
@@ -366,8 +366,8 @@ impl Run<'_> {
         count
     }
 
-    /// Writes the sysctl of the step at `at` and those of directly following steps in the namespace
-    /// `ns`, which is entered once. Returns the number of steps.
+    /// Writes the sysctl of the step at `at`, and the sysctls of directly following steps in the
+    /// namespace `ns`. The namespace is entered once. Returns the number of steps.
     fn sysctls(&mut self, at: usize, ns: Ns) -> usize {
         if !self.goes_on_after_queue() {
             return 1;

@@ -78,7 +78,8 @@ pub fn find_all(
     Ok(found)
 }
 
-/// Stores results in the cache. If that fails, the kernel is only probed again.
+/// Stores results in the cache. If that fails, the error is logged, and a later call probes the
+/// kernel again.
 fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Log) {
     for (probe, finding) in found {
         let name = probe.feature.name();

@@ -161,18 +161,19 @@ pub trait Host: fmt::Debug {
     /// Returns the path of the container's namespace if this process is in that namespace.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
-    /// Restores flushed nf_tables rules in braid's tables that `features` need. Returns the errors.
+    /// Restores flushed rules in braid's nf_tables tables, if `features` need these tables. Returns
+    /// the errors.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
 
-    /// Adds the rules that accept forwarded packets of all attachments again, if other programs
-    /// deleted them. Does nothing unless `features` contain forwarding. Returns the errors.
+    /// Restores the rules that accept forwarded packets of all attachments. Another program may
+    /// have deleted them. Does nothing unless `features` contain forwarding. Returns the errors.
     fn open_gates(&mut self, features: &[Feature]) -> Vec<Error>;
 
     /// Returns the steps that delete all objects on the host of every owner for which `is_lost`
     /// returns true. An owner is passed as the text `<network> <container> <interface>`.
     fn owned(&mut self, is_lost: &dyn Fn(&str) -> bool) -> Result<Vec<Step>, Error>;
 
-    /// Deletes objects of the host that attachments shared and that none of them uses any more.
+    /// Deletes shared objects of the host that no attachment uses any more.
     fn sweep(&mut self) -> Result<(), Error>;
 
     /// Returns each of `features` that the kernel lacks, with the kernel's error.

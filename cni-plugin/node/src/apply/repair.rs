@@ -120,8 +120,8 @@ fn add_if_gone(
     Ok(())
 }
 
-/// Adds the forward accept rules of all attachments again, if another program deleted them, for
-/// example by reloading its own firewall. Returns the errors.
+/// Restores the rules that accept forwarded packets of all attachments. Another program may have
+/// deleted them, for example when it reloaded its own firewall. Returns the errors.
 pub fn gates(kernel: &mut Kernel, features: &[Feature]) -> Vec<Error> {
     if !features.contains(&Feature::Forwarding) {
         return Vec::new();

@@ -15,8 +15,9 @@ use braid_core::plan::thing::{LinkRef, Thing};
 pub struct Transaction<'a> {
     folder: &'a Folder,
     record: Record,
-    /// Number of parts in the record from earlier calls, if the runtime calls the plugins of one
-    /// chain separately. 0 for the first call, and for calls with several attachments.
+    /// Number of parts in the record from earlier calls. A runtime may call the plugins of one
+    /// chain separately, and each call adds parts. 0 for the first call, and for calls with several
+    /// attachments.
     earlier: usize,
     /// Inverses of the applied steps.
     inverses: Vec<Step>,
@@ -138,8 +139,8 @@ impl<'a> Transaction<'a> {
         self.folder.store(&self.record)
     }
 
-    /// Removes the recorded steps for which `is_gone` returns true, since a later step undoes them.
-    /// `is_gone` receives the index of the attachment and the step.
+    /// Removes the recorded steps for which `is_gone` returns true. A later step of this call
+    /// undoes these steps. `is_gone` receives the index of the attachment and the step.
     pub fn forget(&mut self, is_gone: impl Fn(usize, &Step) -> bool) {
         for (at, attached) in self.record.attachments.iter_mut().enumerate() {
             for part in &mut attached.parts {
@@ -173,10 +174,10 @@ impl<'a> Transaction<'a> {
         done
     }
 
-    /// Ends the transaction after a rollback. Restores the record of earlier calls. If there are
-    /// errors, appends the steps in `left`, which could not be rolled back. Without earlier calls,
-    /// `left` is recorded after errors; otherwise the record is deleted. Returns `errors`, and the
-    /// error of this function if it fails.
+    /// Ends the transaction after a rollback. `left` has the steps that could not be rolled back.
+    /// After earlier calls, restores their record, and appends `left` to it if there are errors.
+    /// Without earlier calls, records `left` if there are errors, and deletes the record if there
+    /// are none. Returns `errors`, and the error of this function if it fails.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
         let first = match self.record.attachments.first_mut() {
             Some(first) if self.earlier > 0 => first,

@@ -40,9 +40,9 @@ pub(crate) fn up(kernel: &mut Kernel, at: &LinkRef) -> Result<(), Cause> {
     if came_up { Ok(()) } else { Err(timed_out()) }
 }
 
-/// True if the link forwards packets. For a bridge, a carrier is enough: Linux 6.1 may never report
-/// a bridge as up if it has had a carrier since it was set up, as the kernel sees no change
-/// (`net/core/link_watch.c`).
+/// True if the link forwards packets. For a bridge, a carrier is enough, since Linux 6.1 may never
+/// report the bridge as up. This happens if the bridge has had a carrier since it was set up: the
+/// kernel sees no change (`net/core/link_watch.c`).
 fn forwards(link: &LinkFact) -> bool {
     link.oper_up || link.kind == "bridge" && link.running && link.carrier
 }

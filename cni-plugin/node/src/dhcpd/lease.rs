@@ -46,7 +46,8 @@ pub(super) struct Waiter {
 /// A lease that the daemon serves, with its DHCP session.
 #[derive(Debug)]
 pub(super) struct ServedLease {
-    /// The lease as stored in its file. The field `held` is from the last write.
+    /// The lease as stored in its file. The field `held` changes only when [`ServedLease::keep`]
+    /// writes the file.
     pub(super) stored: Stored,
     pub(super) session: Session,
     pub(super) waiting: Vec<Waiter>,
@@ -85,8 +86,8 @@ impl ServedLease {
         }
     }
 
-    /// Sends a packet. Opens a socket for the packet's protocol if there is none, and adds it to
-    /// `events`.
+    /// Sends a packet. If there is no socket for the packet's protocol, opens one and adds the
+    /// socket to `events`.
     pub(super) fn send(
         &mut self,
         events: &Events,

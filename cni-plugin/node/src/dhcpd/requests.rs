@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Longest packet that is read, in bytes.
 const MOST: usize = 4096;
-/// Number of packets read from one link before other events are handled, as a container can send
-/// itself any number.
+/// Number of packets read from one link before other events are handled. Without this limit, a
+/// container could keep the daemon busy with packets to itself.
 const AT_ONCE: usize = 16;
 /// Delay before a failed link lookup is repeated.
 const AGAIN: Duration = Duration::from_secs(1);

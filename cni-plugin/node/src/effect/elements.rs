@@ -1,8 +1,9 @@
 //! Deletion of nf_tables elements, for several things in one transaction.
 //!
 //! The kernel frees deleted elements after an RCU grace period. Closing an nf_tables socket waits
-//! until the kernel has begun to free all of them. The kernel begins immediately after one
-//! transaction. After a second transaction, a DEL would have to wait.
+//! until the kernel has begun to free all of them. After one transaction, the kernel begins
+//! immediately. After a second transaction, the close would delay a DEL. So one transaction deletes
+//! all elements.
 
 use super::of;
 use crate::Cause;

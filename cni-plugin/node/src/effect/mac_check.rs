@@ -86,8 +86,8 @@ pub fn owner(socket: &mut Socket, port: &IfName) -> Result<Option<String>, Kerne
     Ok(element(socket, FAMILY, CHECKED, &name(port))?.map(|element| element.comment))
 }
 
-/// Deletes the port's check if it still belongs to this owner. If the set elements for this address
-/// do not exist (the check allows another address), deletes all elements of the port instead.
+/// Deletes the port's check if it still belongs to this owner. If the check allows another address,
+/// the set elements for this address do not exist. Then all elements of the port are deleted.
 pub fn del_owned(socket: &mut Socket, what: &MacCheck) -> Result<(), KernelError> {
     if owner(socket, &what.port)?.is_none_or(|owner| owner != what.owner) {
         return Ok(());

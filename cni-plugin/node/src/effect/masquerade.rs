@@ -95,7 +95,8 @@ fn chain(network: &IpNet) -> String {
 }
 
 /// Masquerades packets from the source address. Returns `EEXIST` if the address has an element
-/// already: it is left from a terminated container, and perhaps uses another network's chain.
+/// already. That element is left from a terminated container, and may use the chain of another
+/// network.
 pub fn add(socket: &mut Socket, what: &Masquerade) -> Result<(), KernelError> {
     let transaction = |has_network: bool, has_base: bool| {
         batch(|b| {

@@ -1,5 +1,5 @@
-//! Effects on the kernel of the things in a plan, such as links, addresses and routes: how each
-//! kind of thing is created, deleted and read.
+//! Things in a plan, such as links, addresses and routes. The code here creates, deletes and reads
+//! each kind of thing in the kernel.
 //!
 //! Each kind is a file or folder here, and a line in the table `for_each_thing` of braid-core.
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 impl Effect for Note {
-    /// Writes the file in place, like the other program, so that a killed call leaves no temporary
+    /// Writes the file in place, as the other program does. So a killed call leaves no temporary
     /// file.
     fn add(&self, _kernel: &mut Kernel) -> Result<(), Cause> {
         let path = Path::new(&self.path);

@@ -50,7 +50,8 @@ impl Effect for PacketGuard {
         Ok(del(kernel.nft_of(self.at.ns)?, &self.at.name)?)
     }
 
-    /// True if the error means that the table does not exist, also on a kernel without nf_tables.
+    /// True if the error means that the table does not exist. A kernel without nf_tables returns
+    /// such an error too.
     fn is_gone(&self, errno: Errno) -> bool {
         [
             Errno::EOPNOTSUPP,
@@ -174,7 +175,8 @@ const ETH_P_IPV6: u16 = 0x86dd;
 const VERSIONS: [u8; 2] = [0x40, 0x60];
 
 impl Batch {
-    /// Continues the rule only if the packet has a route. Any realm is at least 0.
+    /// Continues the rule only if the packet has a route. Only such a packet has a realm, and any
+    /// realm is at least 0.
     fn has_route(&mut self, register: u32) -> &mut Self {
         const META_RTCLASSID: u32 = 13;
         const CMP_GTE: u32 = 5;

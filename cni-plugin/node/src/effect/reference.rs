@@ -1,12 +1,15 @@
-//! Rules of the reference plugins, so that braid can delete their attachments. Two plugins have two
-//! layouts each:
+//! Rules of the reference plugins, so that braid can delete their attachments.
 //!
-//! - `ipMasq`: a rule in `inet cni_plugins_masquerade masq_checks` with two hashes at the start of
-//!   its comment, or a chain `CNI-…` in the `nat` table of either family with a jump to it from
-//!   `POSTROUTING` (iptables on nf_tables);
-//! - `portmap`: rules in the chains of `cni_hostport` of either family with the container's id as
-//!   their comment, or a chain `CNI-DN-…` with a jump to it from `CNI-HOSTPORT-DNAT`, and in older
-//!   versions `CNI-SN-…` from `CNI-HOSTPORT-SNAT`.
+//! Two plugins have two layouts each. The first layout is nf_tables, and the second is iptables on
+//! nf_tables:
+//!
+//! - `ipMasq`, first layout: a rule in `inet cni_plugins_masquerade masq_checks`. Its comment
+//!   starts with two hashes. Second layout: a chain `CNI-…` in the `nat` table of either family,
+//!   and a jump to this chain from `POSTROUTING`.
+//! - `portmap`, first layout: rules in the chains of `cni_hostport` of either family. Their comment
+//!   is the container's id. Second layout: a chain `CNI-DN-…`, and a jump to this chain from
+//!   `CNI-HOSTPORT-DNAT`. Older versions also have a chain `CNI-SN-…`, and a jump to it from
+//!   `CNI-HOSTPORT-SNAT`.
 //!
 //! `macspoofchk` has a chain `cni-br-iface-…` in `bridge nat` with a jump to it from `PREROUTING`,
 //! and a second chain that the first one jumps to. Both are named after the attachment. `firewall`
@@ -62,7 +65,8 @@ impl Of<'_> {
         format!("CNI-{}", hash(&[self.network, self.container_id], 24))
     }
 
-    /// Returns the name of a chain of `portmap`: `start` and a hash, as long as iptables allows.
+    /// Returns the name of a chain of `portmap`: `start` and a hash. The name has the maximal
+    /// length that iptables allows.
     fn port_chain(&self, start: &str) -> String {
         format!("{start}{}", hash(&[self.network, self.container_id], 21))
     }

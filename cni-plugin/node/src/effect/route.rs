@@ -53,9 +53,9 @@ impl Effect for Route {
         Some(&self.at)
     }
 
-    /// Behaves like the reference plugins: without `EXCL`, two routes to one destination can
-    /// coexist. Without `APPEND`, the kernel uses the newest of them with IPv4. With IPv6 it
-    /// spreads packets over both in any case.
+    /// Uses neither `EXCL` nor `APPEND`, like the reference plugins. Without `EXCL`, two routes to
+    /// one destination can coexist. Without `APPEND`, the kernel uses the newest of them for IPv4.
+    /// For IPv6, the kernel spreads packets over both, with or without `APPEND`.
     fn request(&self, verb: Verb, index: u32, body: &mut Vec<u8>) -> Option<Head> {
         write(index, self, RouteProtocol::Boot, body);
         Some(verb.word((rtnl::NEWROUTE, CREATE), (rtnl::DELROUTE, 0)))
@@ -110,7 +110,8 @@ pub(super) fn write(index: u32, route: &Route, protocol: RouteProtocol, out: &mu
     emit(&message, out);
 }
 
-/// Lists one family's routes, without the requests that restore them.
+/// Lists one family's routes. The returned facts do not contain the requests that restore the
+/// routes.
 pub fn list(socket: &mut Socket, v4: bool) -> Result<Vec<RouteFact>, KernelError> {
     dump(socket, v4, parse)
 }

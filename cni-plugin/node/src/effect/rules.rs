@@ -11,8 +11,9 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// Deletes the rules that match one of `addrs`, an address of the link at `at`, or packets from
-/// that link. `table` restricts this to rules for one table. A deleted link has no addresses.
+/// Deletes the rules for packets from or to one of `addrs` or an address of the link at `at`, and
+/// the rules for packets that come in through that link. With `table`, deletes only rules for this
+/// table. If the link is already deleted, its addresses are unknown.
 pub(super) fn del(
     kernel: &mut Kernel,
     at: &LinkRef,

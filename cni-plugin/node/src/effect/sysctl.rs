@@ -1,5 +1,5 @@
-//! Sysctls of a namespace, which is entered once for all of them, and the facts that braid needs
-//! before it enables forwarding.
+//! Sysctls of a namespace, and the facts that braid needs before it enables forwarding. The
+//! namespace is entered once for all sysctls.
 
 use super::{Effect, Transport, link, route};
 use crate::effect::shared::is_there_already;
@@ -76,9 +76,9 @@ fn is_held(kernel: &mut Kernel, step: &Step) -> bool {
     value == "1" && forwards(kernel, *ns, key) == Some(true)
 }
 
-/// Returns the value of the forwarding sysctl `key`. A netlink message returns it in a third of the
-/// time that reading the file takes. Returns `None` for other sysctls, and before Linux 6.9, where
-/// the message waits for the lock on all networks.
+/// Returns the value of the forwarding sysctl `key`, read with a netlink message. The message takes
+/// a third of the time that reading the file takes. Before Linux 6.9, the message waits for the
+/// lock on all networks, so this function returns `None`. Also returns `None` for other sysctls.
 fn forwards(kernel: &mut Kernel, ns: Ns, key: &str) -> Option<bool> {
     let family = match key {
         Sysctl::IPV4_FORWARD => netconf::AF_INET,

@@ -18,17 +18,18 @@ pub enum Table {
 
 /// Transport of a thing's requests to the kernel.
 pub(crate) enum Transport<'a> {
-    /// One request of the route family, sent together with those of neighbouring steps
+    /// One request of the route family, sent together with the requests of neighbouring steps
     /// ([`Effect::request`]).
     Request,
     /// A link, created with the attributes from the next step, and deleted together with other
     /// links.
     Link(&'a Link),
-    /// A sysctl, written with those of neighbouring steps while their namespace is entered once.
+    /// A sysctl, written together with the sysctls of neighbouring steps. The namespace is entered
+    /// once for all of them.
     Sysctl(&'a Sysctl),
     /// Rate limits, attached together with the redirect of the next step.
     Shaping(&'a Shaping),
-    /// Elements of nf_tables, deleted in one transaction with those of neighbouring steps.
+    /// Elements of nf_tables, deleted in one transaction with the elements of neighbouring steps.
     Elements,
     /// Separate requests of the thing itself ([`Effect::add`], [`Effect::del`]).
     Alone,
@@ -100,8 +101,8 @@ pub(crate) trait Effect {
     }
 }
 
-/// Converts a "not found" error to `None`. EINVAL is such an error: the root queue is built in, or
-/// there is no clsact.
+/// Converts a "not found" error to `None`. EINVAL is also such an error: it means that the root
+/// queue is built in, or that there is no clsact.
 pub(crate) fn found<T>(result: Result<T, impl Into<Cause>>) -> Result<Option<T>, Cause> {
     match result.map_err(Into::into) {
         Err(cause) if cause.is(&[Errno::ENOENT, Errno::ENODEV, Errno::EINVAL]) => Ok(None),

@@ -66,8 +66,8 @@ pub struct Recorded {
     pub ip: IpAddr,
     /// Owner of the address.
     pub owner: Owner,
-    /// True if no other call is processing the owner. Another call may be about to delete the
-    /// owner.
+    /// True if no other call is processing the owner. A call that is processing the owner may be
+    /// about to delete it.
     pub is_idle: bool,
 }
 
@@ -105,8 +105,9 @@ pub struct Clock {
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it
     /// could not be read.
     pub since_boot: Option<Duration>,
-    /// Creation time of `/run`, by the clock of that moment. If `/run` is not a tmpfs, or is one
-    /// without a birth time (before Linux 6.0), the time at which the kernel created `/dev/null`.
+    /// Creation time of `/run`, by the clock of that moment. If `/run` is not a tmpfs, or if a
+    /// tmpfs has no creation times (before Linux 6.0), this is the time at which the kernel created
+    /// `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
@@ -125,11 +126,12 @@ impl Clock {
     }
 
     /// Returns a time that is earlier than every file written during this boot, even if the clock
-    /// was stepped since; `None` if `since_boot` or `run_born` is unknown.
+    /// was stepped since. Returns `None` if `since_boot` or `run_born` is unknown.
     ///
-    /// After a step forward, files written earlier keep their early times, and the creation time of
-    /// `/run` is as early. After a step back, that creation time is too late, but now minus the
-    /// uptime is early enough. The result is the earlier of the two.
+    /// The result is the earlier of two times: the creation time of `/run`, and now minus the
+    /// uptime. If the clock was stepped forward, files from before the step have early times, and
+    /// the creation time of `/run` is just as early. If the clock was stepped back, that creation
+    /// time is too late, but now minus the uptime is early enough.
     pub fn boot_began(&self) -> Option<SystemTime> {
         let counted = self.now.checked_sub(self.since_boot?)?;
         counted.min(self.run_born?).checked_sub(Self::MARGIN)
@@ -223,8 +225,9 @@ impl Liveness for LibcniCache {
 }
 
 impl LibcniCache {
-    /// Returns the netns path with which `owner` was added and the time of that cache file. libcni
-    /// writes the file after the lease, so an older file is about an earlier ADD.
+    /// Returns the netns path with which `owner` was added, and the time at which libcni wrote the
+    /// cache file. libcni writes the cache file after the lease. So a cache file that is older than
+    /// the lease is about an earlier ADD, and is ignored.
     fn netns_path(&self, owner: &Owner, leased: SystemTime) -> Option<(PathBuf, SystemTime)> {
         let name = format!("{}-{}-{}", self.network, owner.container_id, owner.ifname);
         if name.contains(['/', '\0']) {

@@ -39,8 +39,8 @@ pub trait Ipam: Debug {
     /// ADD: reserves addresses for `owner`. After an error no address is reserved.
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error>;
 
-    /// ADD for an IPAM claim, which keeps its addresses until the claim is deleted. The default,
-    /// for an IPAM that stores no leases, ignores the claim.
+    /// ADD for an IPAM claim, which keeps its addresses until the claim is deleted. The default is
+    /// for an IPAM that stores no leases, and ignores the claim.
     fn reserve_claimed(
         &self,
         _claim: &Claim,

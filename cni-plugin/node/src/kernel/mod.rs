@@ -157,7 +157,8 @@ impl Kernel {
         netns::cookie_of(self.route(Ns::Pod).ok()?).ok()
     }
 
-    /// Returns the nsid of the host's namespace in the container's; `None` if none is assigned yet.
+    /// Returns the id of the host's namespace within the container's namespace (nsid); `None` if no
+    /// id is assigned yet.
     pub fn host_seen_from_pod(&mut self) -> Result<Option<i32>, Cause> {
         let home = netns::of_socket(&self.host).doing("open the host's network namespace")?;
         let answer = self
@@ -166,7 +167,8 @@ impl Kernel {
         Ok(rtnl::nsid::parse(&answer.body))
     }
 
-    /// Returns the nsid of the container's namespace in the host's; `None` if none is assigned yet.
+    /// Returns the id of the container's namespace within the host's namespace (nsid); `None` if no
+    /// id is assigned yet.
     pub fn pod_seen_from_host(&mut self) -> Result<Option<i32>, Cause> {
         let Pod { netns, .. } = self.pod.as_ref().ok_or(Errno::ENOENT)?;
         let answer = self
@@ -218,9 +220,9 @@ impl Kernel {
         Ok(self.nft.insert(socket))
     }
 
-    /// Returns the nf_tables socket of a namespace. It stays open until the end of the call: after
-    /// a transaction that deleted objects, closing the socket waits for a grace period. The link
-    /// deletions that follow wait for several anyway.
+    /// Returns the nf_tables socket of a namespace. It stays open until the end of the call, since
+    /// closing it after a transaction that deleted objects waits for a grace period. The link
+    /// deletions before the end wait for several grace periods anyway.
     pub fn nft_of(&mut self, ns: Ns) -> Result<&mut Socket, Cause> {
         match ns {
             Ns::Host => Ok(self.nft()?),

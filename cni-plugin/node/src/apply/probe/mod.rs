@@ -39,7 +39,8 @@ pub enum Finding {
 pub struct Probe {
     /// The feature.
     pub feature: Feature,
-    /// First kernel with the feature; empty if every kernel supported by braid may have it.
+    /// First kernel with the feature. Empty if every kernel version that braid supports can have
+    /// it.
     pub since: &'static str,
     /// Plugins and configuration keys that need the feature.
     pub needed_by: &'static str,

@@ -19,7 +19,7 @@ fn masquerade(last: u8) -> Step {
     })
 }
 
-/// Returns the body of `NFT_MSG_NEWSETELEM` as the kernel shows an element.
+/// Returns the body of `NFT_MSG_NEWSETELEM` in which the kernel reports an element.
 fn element_shown(last: u8, owner: &str) -> Vec<u8> {
     const ELEMENTS: u16 = 3;
     const USERDATA: u16 = 6;
@@ -36,7 +36,7 @@ fn element_shown(last: u8, owner: &str) -> Vec<u8> {
     body
 }
 
-/// Returns the lookup of an element, with an answer that has this owner.
+/// Returns the exchange that looks up an element. In the answer, the element belongs to `owner`.
 fn look_up(last: u8, owner: &str) -> Exchange {
     let request = format!("getsetelem ack: masquerade4 10.1.0.{last}");
     send(NFT, &[&request]).shows(NEWSETELEM, element_shown(last, owner))

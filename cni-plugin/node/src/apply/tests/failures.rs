@@ -1,4 +1,5 @@
-//! Refusals and lost answers while steps are applied: which steps failed, and which were not tried.
+//! Refused requests and lost answers while steps are applied. The tests check the failed steps and
+//! the steps that were not tried.
 
 use super::*;
 use crate::sys::netlink::fake::send;

@@ -170,7 +170,7 @@ fn dummy(at: LinkRef) -> Link {
     }
 }
 
-/// Returns the body of `RTM_NEWLINK` as the kernel shows a link that is down.
+/// Returns the body of `RTM_NEWLINK` in which the kernel reports a link that is down.
 fn link_shown(index: u32, name: &str, kind: &str) -> Vec<u8> {
     const IFNAME: u16 = 3;
     const LINKINFO: u16 = 18;

@@ -18,10 +18,11 @@
 //! }
 //! ```
 //!
-//! A chain cannot accept packets that another chain drops. So this chain marks packets, and the
-//! chains that would drop them accept marked packets ([`super::forward_accept`]). It marks twice,
-//! since filter chains may run before the chains in which other programs set marks. braid owns the
-//! bit while a packet is forwarded, and clears it at the end of the hook.
+//! A chain cannot accept packets that another chain drops. So the chain `firewall-mark` marks
+//! packets. The chains that would drop these packets accept marked packets
+//! ([`super::forward_accept`]). Packets are marked twice: programs may set marks after the chain
+//! `firewall-early`, and filter chains may run before the chain `firewall`. braid owns the bit of
+//! the mark while a packet is forwarded, and clears the bit at the end of the hook.
 
 use crate::effect::host_ports::nft as host_ports;
 use crate::sys::netlink::{KernelError, Socket};
@@ -42,10 +43,11 @@ const MARK: &str = "firewall-mark";
 const END: &str = "firewall-end";
 /// Chains that are always created together.
 pub(crate) const CHAINS: &[&str] = &[CHAIN, EARLY, MARK, END];
-/// Priority before filter chains of all programs (0), and after chains that set marks (`mangle`,
-/// -150).
+/// Priority of the chain `firewall`. It runs before the filter chains of all programs (0), and
+/// after the chains that set marks (`mangle`, -150).
 const PRIORITY: i32 = -10;
-/// Priority before filter chains that run earlier than the chains that set marks (`raw`, -300).
+/// Priority of the chain `firewall-early`. It runs before filter chains with an early priority
+/// (`raw`, -300), which run before the chains that set marks.
 const PRIORITY_EARLY: i32 = -399;
 /// Priority after all chains that accept or drop packets.
 const PRIORITY_END: i32 = i32::MAX;

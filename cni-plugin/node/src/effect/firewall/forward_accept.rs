@@ -12,10 +12,10 @@
 //! }
 //! ```
 //!
-//! Chains and jumps are the same as in the reference plugin, which adds two rules for each address.
-//! Other chains of the hook may drop undecided packets by policy or by their last rule. In these
-//! chains, braid's rule is just before the drop, so that the earlier rules of the chain still
-//! apply.
+//! The chains and jumps are the same as in the reference plugin. But that plugin adds two rules for
+//! each address, and braid adds one rule for all addresses. Other chains of the hook may drop
+//! undecided packets by policy or by their last rule. In these chains, braid's rule is just before
+//! the drop, so that the earlier rules of the chain still apply.
 
 use crate::sys::netlink::{KernelError, Message, Socket, find};
 use crate::sys::nft::TABLE;
@@ -40,8 +40,8 @@ const GETCHAIN: u16 = 4;
 const NF_DROP: u32 = 0;
 const GENMSG_LEN: usize = 4;
 
-/// Lists the rules and jumps that are missing to accept packets of the addresses, each as a
-/// sentence.
+/// Lists the missing rules and jumps, each as a sentence. Without them, packets of the addresses
+/// are dropped.
 pub fn shut(
     socket: &mut Socket,
     addrs: &[IpAddr],
@@ -234,15 +234,16 @@ fn has(family: Family, chains: &[Chain]) -> bool {
     chains.iter().any(|chain| chain.is_forward(family))
 }
 
-/// True if the family's chain `filter FORWARD` is that of iptables, or does not exist.
+/// True if the family's chain `filter FORWARD` belongs to iptables. Also true if there is no such
+/// chain.
 fn is_iptables(family: Family, chains: &[Chain]) -> bool {
     let forward = chains.iter().find(|chain| chain.is_forward(family));
     forward.is_none_or(|forward| forward.priority == Some(PRIORITY))
 }
 
 /// Finds the chains at the forward hook that drop packets of the addresses, except the chains of
-/// iptables. Returns each chain with the handle of the rule that drops; `None` if the chain's
-/// policy drops.
+/// iptables. Returns each chain with the handle of the rule that drops. The handle is `None` if the
+/// chain's policy drops.
 fn droppers<'c>(
     socket: &mut Socket,
     addrs: &[IpAddr],

@@ -1,6 +1,6 @@
-//! Isolation of the containers on a bridge (`ingressPolicy`): one element for each bridge. Two
-//! further sets, which no rule uses, have one element for each container that requires the
-//! isolation.
+//! Isolation of the containers on a bridge (`ingressPolicy`). The rules look up one element for
+//! each bridge. Two further sets record the containers that require the isolation, with one element
+//! for each container. No rule uses these two sets.
 //!
 //! ```text
 //! table inet braid {
@@ -15,8 +15,8 @@
 //! }
 //! ```
 //!
-//! With `br_netfilter`, bridged packets pass this hook. Without it, the bridge's ports are
-//! isolated.
+//! With `br_netfilter`, bridged packets pass this hook. Without `br_netfilter`, they do not, so the
+//! bridge's ports are isolated instead.
 
 use crate::sys::netlink::{KernelError, Socket};
 use crate::sys::nft::batch::{Batch, Family, HOOK_FORWARD, IFNAME, Means};
@@ -43,8 +43,9 @@ const WITHIN_BY: &str = "isolated-within-by";
 /// Priority before filter chains, which have priority 0.
 const PRIORITY: i32 = -10;
 
-/// Isolates the containers on the bridge, since this container requires it. Replaces earlier owners
-/// of its addresses. The caller holds a lock against concurrent changes.
+/// Isolates the containers on the bridge, since this container requires it. If an address of the
+/// container has an element of an earlier owner, replaces that element. The caller holds a lock
+/// against concurrent changes.
 pub fn add(socket: &mut Socket, what: &Firewall) -> Result<(), KernelError> {
     let Some(isolation) = &what.isolation else {
         return Ok(());
@@ -143,8 +144,9 @@ fn books(isolation: &Isolation, addrs: &[IpAddr]) -> Vec<ElementKey> {
     books
 }
 
-/// Returns the keys that the rules look up for a bridge: with `all`, those that isolate it from
-/// other isolated bridges, and with `within`, the one that isolates its containers from each other.
+/// Returns the keys that the rules look up for a bridge. With `all`, includes the keys that isolate
+/// the bridge from other isolated bridges. With `within`, includes the key that isolates the
+/// bridge's containers from each other.
 fn parts(bridge: &IfName, all: bool, within: bool) -> Vec<ElementKey> {
     let bridge = name(bridge);
     let pair = [bridge, bridge].concat();

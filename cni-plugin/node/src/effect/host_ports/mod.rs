@@ -91,7 +91,8 @@ fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
 }
 
 /// Hands ports over to other attachments of the container, and deletes the remaining ports in eBPF.
-/// Adds the nf_tables elements that still belong to this owner to `elements`, for deletion.
+/// Adds to `elements` the nf_tables elements that still belong to this owner. The caller deletes
+/// them.
 pub(super) fn give_up(
     kernel: &mut Kernel,
     all: &HostPorts,
@@ -170,12 +171,14 @@ fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(
     Ok(())
 }
 
-/// Redirects the requested ports to this attachment, except ports that another container or another
-/// attachment of this container owns. With `leaving`, redirects only free ports and ports of that
-/// owner. Returns the redirected ports.
+/// Redirects the requested ports to this attachment, except ports of another attachment of this
+/// container. Takes over ports of terminated containers. Fails if any other container owns a port.
+/// With `leaving`, redirects only free ports and ports of the owner `leaving`. Returns the
+/// redirected ports.
 ///
-/// A concurrent ADD only notices elements that exist. So a call that deletes elements holds a lock
-/// against all other calls that delete elements.
+/// An ADD detects another owner of a port only by an existing element. If two calls deleted
+/// elements at the same time, one could delete the other's new element. So calls that delete
+/// elements hold a lock against each other.
 fn settle(kernel: &mut Kernel, all: &HostPorts, leaving: Option<&str>) -> Result<HostPorts, Cause> {
     const ROUNDS: usize = 8;
     let dead = dead(kernel, all)?;

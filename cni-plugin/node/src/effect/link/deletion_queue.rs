@@ -15,8 +15,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/run/braid/leaving";
-/// Maximal number of links in one send. Its requests and the errors in reply have to fit into the
-/// socket's buffers.
+/// Maximal number of links in one send. All requests of the send, and the errors in reply, have to
+/// fit into the socket's buffers.
 const MOST: usize = 64;
 
 /// Queue entry of one link.
@@ -85,8 +85,8 @@ impl Notes {
             .all(|note| matches!(note.file.try_exists(), Ok(false)))
     }
 
-    /// Reads the entries of other calls in this namespace, up to [`MOST`] with those of this call.
-    /// Deletes entries whose link no longer exists.
+    /// Reads the entries of other calls in this namespace. Returns at most [`MOST`] entries, minus
+    /// the number of this call's entries. Deletes entries of links that no longer exist.
     pub(super) fn of_others(&self, socket: &Socket) -> Vec<Note> {
         let Ok(entries) = fs::read_dir(ROOT) else {
             return Vec::new();
@@ -115,8 +115,8 @@ impl Notes {
         own.any(|own| own.file == note.file)
     }
 
-    /// Parses the file name of an entry. Returns `None` if the entry is for another namespace, or
-    /// if its link no longer exists. In the latter case, deletes the entry.
+    /// Parses the file name of an entry. Returns `None` if the entry is for another namespace. If
+    /// the entry's link no longer exists, deletes the entry and returns `None`.
     fn read(&self, socket: &Socket, name: &str) -> Option<Note> {
         let [netns, index, link] = name.split(':').collect::<Vec<_>>()[..] else {
             return None;

@@ -76,9 +76,10 @@ pub(crate) fn link(
     }
 }
 
-/// Creates a child under a temporary name and renames it in its namespace. The kernel may have
-/// refused the final name because a link in the parent's namespace has it (Linux 6.12 does, 6.18
-/// does not). If another link in the container has the final name, that link is left alone.
+/// Creates a child under a temporary name and renames it in its namespace. This is for kernels that
+/// refuse the final name because a link in the parent's namespace has it (Linux 6.12 does, 6.18
+/// does not). If another link in the container has the final name, the call fails and does not
+/// change that link.
 fn renamed(
     kernel: &mut Kernel,
     link: &Link,
@@ -117,9 +118,9 @@ fn renamed(
     Ok(())
 }
 
-/// Returns the file descriptor of the container's namespace for a request that is sent in the
-/// namespace `from` and creates a link in `ns`. Returns `None` if these are the same namespace, or
-/// if `ns` is the host's.
+/// Returns the file descriptor of the container's namespace, for a request that creates a link in
+/// `ns`. The request is sent in the namespace `from`. Returns `None` if `ns` is the host's
+/// namespace, or if `ns` and `from` are the same.
 fn netns_of(kernel: &Kernel, ns: Ns, from: Ns) -> Option<RawFd> {
     if ns != Ns::Pod || ns == from {
         return None;

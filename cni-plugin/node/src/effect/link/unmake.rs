@@ -46,8 +46,8 @@ fn of_host(kernel: &mut Kernel, links: &[LinkRef]) -> Vec<Result<(), Cause>> {
     by_group(kernel, links).unwrap_or_else(|err| vec![Err(err); links.len()])
 }
 
-/// Deletes the container's links in one request. Remaining links are deleted by name, pairs by the
-/// names of their ends on the host.
+/// Deletes the container's links in one request. If links remain, deletes pairs by the names of
+/// their ends on the host, and other links by name.
 fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
     let mut gone = in_pod(kernel, links).unwrap_or_default();
     gone.resize(links.len(), false);
@@ -79,11 +79,11 @@ fn of_pod(kernel: &mut Kernel, links: &[&Link]) -> Vec<Result<(), Cause>> {
 /// Deletes two or more links of the container with a link group. Returns true for each deleted
 /// link.
 ///
-/// A container may put its own links into the group, since the number is public. That lets it
-/// delete only links that it can delete anyway: in the container's namespace, the kernel requires
-/// `CAP_NET_ADMIN` for both, and a group never spans namespaces. If the group has a link that
-/// cannot be deleted, such as `lo`, the kernel refuses the whole request, and the links are deleted
-/// by name.
+/// A container may put its own links into the group, since the number is public. So it can delete
+/// its own links, but it can do that anyway: the kernel requires `CAP_NET_ADMIN` in the container's
+/// namespace to set a link's group, and the same capability to delete a link. A group never spans
+/// namespaces. If the group has a link that cannot be deleted, such as `lo`, the kernel refuses the
+/// whole request. Then the links are deleted by name.
 fn in_pod(kernel: &mut Kernel, links: &[&Link]) -> Result<Vec<bool>, Cause> {
     let none = vec![false; links.len()];
     if links.len() < 2 || !kernel.has_pod() {

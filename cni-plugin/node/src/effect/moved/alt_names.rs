@@ -1,6 +1,6 @@
 //! Alternative names of a moved link. They move with the link. So a move fails if another link in
-//! the target namespace has one of these names, or if one of them is to become the link's primary
-//! name.
+//! the target namespace has one of these names. A move also fails if the new primary name of the
+//! link is already one of its alternative names.
 
 use crate::Cause;
 use crate::kernel::Kernel;
@@ -51,8 +51,8 @@ fn taken(place: &str, name: &str, own: &IfName) -> Cause {
     ))
 }
 
-/// Explains why the kernel refused to move a link to the container, if a link there has one of the
-/// moved link's alternative names. Otherwise returns `err`.
+/// Converts `err`, the kernel's refusal of a move to the container. If a link of the container has
+/// one of the moved link's names, returns an error with this name. Otherwise returns `err`.
 #[cold]
 pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
@@ -74,9 +74,12 @@ pub(super) fn refusal(kernel: &mut Kernel, of: &Moved, err: Cause) -> Cause {
 }
 
 /// Lists the alternative names that a link of the container must lose before it moves to the host
-/// as `name`. These are `name` itself, and names given in the container that other links of the
-/// host have. Otherwise a container could use such a name to keep the link. Fails if another link
-/// of the host has a name that this link had on the host.
+/// as `name`. The first case is `name` itself. The second case is a name that was given in the
+/// container and that another link of the host has. A container could otherwise use such a name to
+/// keep the link.
+///
+/// Fails if another link of the host has `name`, or an alternative name that this link had on the
+/// host.
 pub(super) fn in_the_way<'f>(
     kernel: &mut Kernel,
     fact: &'f LinkFact,

@@ -29,9 +29,9 @@ pub(super) fn judge(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<(),
     Ok(())
 }
 
-/// True if the device is in a namespace to which the container's namespace has assigned an id. The
-/// kernel assigns one when a link moves there (v6.12 net/core/dev.c,
-/// `__dev_change_net_namespace()`).
+/// True if the device is in a namespace that has an id in the container's namespace. The kernel
+/// assigns the id when a link moves from the container's namespace to the other namespace (v6.12
+/// net/core/dev.c, `__dev_change_net_namespace()`).
 fn is_behind_pod(kernel: &mut Kernel, from: &IfName, was: &Was) -> Result<bool, Cause> {
     let host = kernel.host_seen_from_pod()?;
     let socket = kernel.route(Ns::Pod)?;

@@ -1,8 +1,8 @@
 //! Links that are moved to a container and back to the host.
 //!
-//! Each move is one request, so a killed call has moved the link or has not. The kernel applies the
-//! parts of a request one after the other, so a refused request may be applied in part. The move
-//! back finds the link in the container or on the host.
+//! Each move is one request, so a killed call either has moved the link or has not. But the kernel
+//! may apply a refused request in part, since it applies the parts of a request one after the
+//! other. So the link may be in the container or on the host, and the move back looks in both.
 
 mod alt_names;
 pub(crate) mod device;
@@ -22,7 +22,8 @@ use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Longest wait until the kernel has ended a namespace, which returns hardware to the host.
+/// Longest wait for the end of a namespace. When a namespace ends, the kernel returns its hardware
+/// to the host.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Effect for Moved {
@@ -91,11 +92,11 @@ fn in_pod(kernel: &mut Kernel, of: &Moved) -> Result<Option<(LinkFact, IfName)>,
     Ok(own(&links, of, from, was).map(|fact| (fact.clone(), from.clone())))
 }
 
-/// Finds the moved link in the list of the container's links. A container may rename links, even
-/// swap the names of two links, so the index decides; it was read after the move. If the link with
-/// that index is gone or is another link, the hardware decides. If a call was killed before it
-/// recorded the move, there is no index. Then the name decides, and after it the alias with the
-/// hardware address, in case the kernel moved the link and refused the name.
+/// Finds the moved link in the list of the container's links. The caller has already tried the
+/// index from after the move. A container may rename links and swap the names of two links, so the
+/// hardware decides. If the hardware is unknown, and a call was killed before it recorded the
+/// index, the name decides. If no link has the name, the alias or the hardware address decides: the
+/// kernel may have moved the link and refused the name.
 fn own<'l>(
     links: &'l [(String, LinkFact)],
     of: &Moved,
@@ -124,9 +125,9 @@ fn own<'l>(
 }
 
 /// Finds the host name of a link without a record. The name is in the link's alias, where the
-/// reference plugin writes it, or in the configuration. Hardware without either keeps its name,
-/// since only the host can have created it. Returns `None` if the host has a link with the name
-/// from the configuration.
+/// reference plugin writes it, or in the configuration. If neither has a name, hardware keeps its
+/// name, since only the host can have created it. Returns `None` if the host has a link with the
+/// name from the configuration.
 fn untold(
     kernel: &mut Kernel,
     of: &Moved,
@@ -170,9 +171,9 @@ fn state(of: &Moved) -> (&str, bool) {
         .map_or(("", false), |was| (was.alias.as_str(), was.up))
 }
 
-/// Restores names and state of a link that is on the host already. Either the kernel returned it
-/// when its namespace ended, or the kernel moved it and refused the name, or the call that moved it
-/// back was killed.
+/// Restores names and state of a link that is on the host already. There are three cases: the
+/// kernel returned the link when the container's namespace ended, the kernel moved the link and
+/// refused the name, or the call that moved the link back was killed.
 fn name_again(kernel: &mut Kernel, of: &Moved) -> Result<(), Cause> {
     let (Some(from), Some(was)) = (&of.from, &of.was) else {
         return Ok(());

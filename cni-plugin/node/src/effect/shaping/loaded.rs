@@ -17,9 +17,9 @@ use braid_ebpf_types::shape::{
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Time in nanoseconds since the departure of a flow's last packet, before another packet of this
-/// flow may bypass the waiting packets of other flows. Without this gap, queues other than `fq`
-/// could reorder the flow, as only `fq` sorts a flow by time.
+/// Minimal time in nanoseconds after the departure of a flow's last packet. After this time, the
+/// flow's next packet may bypass the waiting packets of other flows. An earlier bypass could
+/// reorder the flow in queues other than `fq`, as only `fq` sorts a flow by time.
 const UNSORTED_GAP_NS: u64 = 20_000_000;
 
 /// The loaded program, with the slot of one attachment.

@@ -20,8 +20,8 @@ use nix::errno::Errno;
 use program::NAME;
 use std::os::fd::AsRawFd;
 
-/// Horizon of `fq` in microseconds. It is far beyond the program's horizon, so `fq` drops no
-/// packets for it.
+/// Horizon of `fq` in microseconds. `fq` drops packets beyond its horizon. This horizon is far
+/// beyond the program's horizon, so no packet exceeds it.
 const FQ_HORIZON_US: u64 = 10_000_000;
 const CLASS_NUMBER: u32 = 0xffff;
 /// Number of the class that is the parent of the two other classes.
@@ -50,8 +50,8 @@ impl Effect for Shaping {
 ///
 /// The first filter of a clsact waits for an RCU grace period that began after the clsact was
 /// created (v6.12 `net/sched/sch_generic.c`, `mini_qdisc_pair_swap()`). So all clsacts are created
-/// before the first filter, and one wait serves all of them. It takes two grace periods if one is
-/// under way already, since that one does not count.
+/// before the first filter, and one wait serves all of them. A grace period that is already under
+/// way does not count, so the wait can take two grace periods.
 pub(crate) fn add(
     kernel: &mut Kernel,
     shaping: &Shaping,
@@ -149,9 +149,9 @@ fn del(kernel: &mut Kernel, shaping: &Shaping) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Abandons the shaping of an attachment whose container's namespace can no longer be entered. If
-/// all of its shaping is in that namespace, it continues as long as another process keeps the
-/// namespace alive. So the slot of the attachment must not be assigned again.
+/// Abandons the shaping of an attachment if its container's namespace can no longer be entered.
+/// Another process may keep that namespace alive. If all of the shaping is in that namespace, the
+/// shaping then continues, so the slot of the attachment must not be assigned again.
 pub fn leave(shaping: &Shaping) -> Result<(), Error> {
     let forget = || slot::forget().doing("stop sharing the shaping program");
     if shaping.is_all_in(Ns::Pod) {
@@ -302,10 +302,10 @@ fn queues(socket: &mut Socket, index: u32) -> Result<[Option<Message>; 2], Cause
     Ok(shown)
 }
 
-/// Builds three classes: a parent with the whole rate, a class for sparse flows, which is
-/// guaranteed half of the rate, and a class for bulk flows, which gets the rest. The class for bulk
-/// flows has a minimal rate and no limit. Otherwise the kernel's timer would fire for that class
-/// and for its parent, a moment apart.
+/// Builds three classes. The parent has the whole rate. The class for sparse flows is guaranteed
+/// half of the rate. The class for bulk flows gets the rest, so it has a minimal rate and no limit.
+/// With a higher rate or a limit, the kernel's timer would fire for that class and for its parent,
+/// a moment apart.
 fn classes(shaper: &Shaper, sparse: u32, bulk: u32) -> [Class; 3] {
     let rate = shaper.rate.bps / 8;
     let all = Class {

@@ -47,8 +47,8 @@ impl AsRawFd for Program {
 }
 
 impl Program {
-    /// Loads the program. If there are subnets, [`Conf::subnets`] of the attachment says how they
-    /// apply.
+    /// Loads the program. With `subnets`, the configuration of the attachment ([`Conf::subnets`])
+    /// decides if the subnets or all other addresses are shaped.
     pub(crate) fn load(subnets: &[IpNet]) -> Result<Self, Errno> {
         // The subnets belong to one attachment, so the program has one slot.
         let slots = if subnets.is_empty() {
@@ -75,8 +75,8 @@ impl Program {
         })
     }
 
-    /// Opens the program with this id, which a filter contains. Returns `None` if the program is
-    /// not braid's, or has another layout.
+    /// Opens the program with this id, as read from a filter. Returns `None` if the program is not
+    /// braid's, or has another layout.
     pub(crate) fn by_id(id: u32) -> Result<Option<Self>, Errno> {
         Self::found(id, |info| info.name == name_of(NAME))
     }

@@ -167,7 +167,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A node with owners of attachments, and the path of its file.
+    /// A node for a test: the owners with an attachment, and the file of slots at `path`.
     struct Node {
         dir: tempfile::TempDir,
         path: PathBuf,

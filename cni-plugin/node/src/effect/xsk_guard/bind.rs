@@ -1,5 +1,5 @@
-//! The LSM program `xsk_bind`, which the kernel calls before it binds any socket of the node (Linux
-//! 5.7).
+//! The LSM program `xsk_bind` (since Linux 5.7). The kernel calls it before it binds any socket of
+//! the node.
 //!
 //! The program's pin holds its BPF link. The pin's name includes a hash of the program, so another
 //! version of braid loads its own program and keeps the map. A map that has lost its pin is found
@@ -36,7 +36,8 @@ const LSM: u32 = 29;
 /// `BPF_LSM_MAC`.
 const LSM_MAC: u32 = 27;
 
-/// True if a call created the map or the program, or started to: the folder for their pins exists.
+/// True if a call has at least begun to create the map or the program: the folder for their pins
+/// exists.
 pub(super) fn is_begun() -> Result<bool, Errno> {
     Ok(folder()?.exists())
 }
@@ -72,7 +73,7 @@ pub(super) fn ensure_holds() -> Result<Holds, Errno> {
     Ok(Holds(map))
 }
 
-/// Opens the map of guarded attachments that the program of a BPF link uses.
+/// Opens the map of guarded attachments, found through the program of a BPF link.
 fn holds_of(link: &OwnedFd) -> Result<Option<Holds>, Errno> {
     Holds::of_program(&program_by_id(link::program(link)?)?, PROGRAM)
 }

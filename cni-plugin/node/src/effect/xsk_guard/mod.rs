@@ -101,7 +101,7 @@ pub fn sweep() -> Result<(), Cause> {
     release_begun(|_| Ok(()))
 }
 
-/// Calls `some` to delete entries, if there may be any.
+/// Calls `some` to delete entries. Does nothing if there can be no entries.
 fn release_begun(some: impl Fn(&Holds) -> Result<(), Errno>) -> Result<(), Cause> {
     if !bind::is_begun()? {
         return Ok(());

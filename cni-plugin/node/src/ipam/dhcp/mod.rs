@@ -1,5 +1,6 @@
-//! The `dhcp` IPAM. A daemon, reached through a socket, acquires leases through the container's
-//! link and renews them. It is either braid's daemon (`crate::dhcpd`) or the reference plugin's.
+//! The `dhcp` IPAM. A daemon acquires leases through the container's link and renews them. The
+//! daemon is reached through a socket. It is either braid's daemon (`crate::dhcpd`) or the
+//! reference plugin's.
 //!
 //! ```text
 //!  ADD, CHECK ─► call ─► daemon        DEL, GC ─► call ─► daemon
@@ -29,8 +30,8 @@ use store::{Store, Stored};
 const LEASE_PATIENCE: Duration = Duration::from_mins(4);
 /// Timeout of a release, and of the wait for a daemon that is starting.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// Time within which a starting daemon listens after it takes the lock, in seconds. A daemon that
-/// is stopping releases the lock sooner.
+/// Longest time in seconds from the moment when a starting daemon takes the lock until it listens.
+/// A daemon that is stopping releases the lock within this time.
 const STARTING_S: u32 = 1;
 
 impl Ipam for DhcpConfig {

@@ -54,8 +54,8 @@ pub struct Stored {
     pub boot_id: String,
     /// The leases, at most one for each address family.
     pub held: Held,
-    /// Routes and rules of expired addresses, for the addresses that replace them; absent in files
-    /// of earlier versions.
+    /// Routes and rules of expired addresses. They are added again with the addresses that replace
+    /// the expired ones. Absent in files of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Routing>,
 }

@@ -188,8 +188,9 @@ impl Book {
         Ok(taken)
     }
 
-    /// Leases the next free address of range set `number` after the last assigned address, by a
-    /// lease file with the content `key`. Returns `None` if no address is free.
+    /// Leases the next free address of range set `number`. The search starts after the last
+    /// assigned address. The lease file has the content `key`. Returns `None` if no address is
+    /// free.
     pub fn take_next(
         &mut self,
         number: usize,

@@ -31,7 +31,7 @@ pub fn owner(network: &str, claim: &str) -> Owner {
     Owner::new(network, claim, "")
 }
 
-/// Returns the owners of leases in the data directory at `path` that are claims.
+/// Returns the claims that own leases in the data directory at `path`.
 pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
     let mut owners = BTreeSet::new();
     for lease in super::read_leases(path)? {
@@ -44,8 +44,8 @@ pub fn owners(path: &Path) -> Result<BTreeSet<String>, Error> {
     Ok(owners)
 }
 
-/// Releases the addresses of each of `owners` whose claim is not in `uids`. Returns these
-/// addresses.
+/// Releases the addresses of the claims in `owners`, except claims with a uid in `uids`. Returns
+/// the released addresses.
 pub fn free(
     path: &Path,
     owners: &BTreeSet<String>,

@@ -7,16 +7,17 @@
 //!    o-<hash of a lease's content> -> 10.1.0.7,2001:db8::7   addresses with that content
 //! ```
 //!
-//! The index is valid only while it is *sealed*: its modification time equals the data directory's
-//! minus 2^30 s. After each change, under the lock, [`Index::seal`] sets both times, read from the
-//! clock in nanoseconds. Any other change of either directory (by the reference plugin, an
-//! administrator, or a crash between lease and index) makes the kernel write its own time, which
-//! breaks the seal. The next call then rebuilds the index with one scan.
+//! The index is valid only while it is *sealed*: its modification time is 2^30 s before the
+//! modification time of the data directory. After each change, under the lock, [`Index::seal`]
+//! reads the clock in nanoseconds and sets both times. Any other change of either directory makes
+//! the kernel write its own time, which breaks the seal. Such a change may come from the reference
+//! plugin, an administrator, or a crash between lease and index. The next call then rebuilds the
+//! index with one scan.
 //! * The kernel uses the time of the last tick, so two changes within 4 ms may get the same time.
-//!   Setting the time, instead of remembering the kernel's, makes a change in the same tick
-//!   visible.
-//! * The shift is for a crash, which may leave both directories with the same tick, but not 2^30 s
-//!   apart.
+//!   The time that the seal sets is not a tick, so a change in the same tick is visible. A time
+//!   read back from the kernel would hide this change.
+//! * The shift of 2^30 s is for a crash. After a crash, both directories may have the time of the
+//!   same tick, but their times are never 2^30 s apart.
 //!
 //! The index does not decide who owns an address. The lease file does: whether it can be linked,
 //! and its content.

@@ -152,10 +152,10 @@ impl Ipam for HostLocalConfig {
         freed_unless(errors, freed)
     }
 
-    /// Checks that leases can be written (otherwise returns an error with CNI code 50), and returns
-    /// the message of [`full`]. A full range or a lock held by another call is not a failure: the
-    /// runtime would mark the node as not ready, and the pods that hold the addresses would be
-    /// evicted.
+    /// Checks that leases can be written. If they cannot, returns an error with CNI code 50.
+    /// Otherwise returns the message of [`full`]. A full range is not a failure, and neither is a
+    /// lock that another call holds. After a failure, the runtime would mark the node as not ready,
+    /// and the pods that hold the addresses would be evicted.
     fn status(&self, host: Host<'_>) -> Result<Option<String>, Error> {
         let path = self.path();
         let existing = path.ancestors().find(|p| p.exists()).unwrap_or(&path);
@@ -190,8 +190,8 @@ fn reserve(
     })
 }
 
-/// Returns the error text that an ADD would return if a range set has no free address and no stale
-/// lease. Returns `None` if every set has one.
+/// Returns the error text of an ADD if a range set has no free address and no stale lease. Returns
+/// `None` if every set has a free address or a stale lease.
 pub fn full(config: &HostLocalConfig, host: Host<'_>) -> Result<Option<String>, Error> {
     let Some(mut book) = Book::open_to_read(&config.path(), host.state_dir)? else {
         return Ok(None);
@@ -255,11 +255,11 @@ struct Reservation<'a> {
     host: Host<'a>,
     owner: &'a Owner,
     key: String,
-    /// Addresses that were leased before this call: `held` under `key`, `held_by_id` under only the
-    /// container id.
+    /// Addresses that were leased before this call. The lease files of `held` contain `key`. The
+    /// lease files of `held_by_id` contain only the container id.
     held: Vec<IpAddr>,
     held_by_id: Vec<IpAddr>,
-    /// Addresses that were leased to a claim before this call, and that it gets again.
+    /// Addresses that were leased to a claim before this call. The claim keeps them.
     kept: Vec<IpAddr>,
     taken: Vec<IpAddr>,
 }
@@ -357,8 +357,8 @@ impl<'a> Reservation<'a> {
         taken.ok_or_else(|| Error::no_free_address(requests::exhausted(set)))
     }
 
-    /// Returns an error if `owner` already has an address of `set`. But a stale lease, which an
-    /// earlier container with this id left, is freed.
+    /// Returns an error if `owner` already has an address of `set`. If the lease is stale, frees it
+    /// instead: an earlier container with this id left it.
     fn refuse_second(&mut self, set: &RangeSet) -> Result<(), Error> {
         for held in [&mut self.held, &mut self.held_by_id] {
             while let Some(at) = held.iter().position(|ip| set.range_for(*ip).is_some()) {
@@ -415,9 +415,9 @@ impl<'a> Reservation<'a> {
     }
 }
 
-/// True if GC keeps a lease: its content is in `valid`, it is an administrator's note, or it
-/// belongs to a claim. A claim's lease is freed when the claim is deleted, which only the
-/// Kubernetes API knows.
+/// True if GC keeps a lease. GC keeps a lease if its content is in `valid` or is an administrator's
+/// note, or if it belongs to a claim. A claim's lease is freed when the claim is deleted, and only
+/// the Kubernetes API knows of that deletion.
 fn is_wanted(lease: &LeaseFile, valid: &HashSet<String>) -> bool {
     match &lease.holder {
         Holder::Broken => false,

@@ -36,7 +36,7 @@ const LINK_IP: u16 = 0xfffe;
 const LINKS_IN_A_SEND: usize = 64;
 const HOOKS: [Hook; 2] = [Hook::Ingress, Hook::Egress];
 
-/// Class that each link's filters pass to the programs, by link index.
+/// Classes by link index. The filters of a link pass the link's class to the programs.
 type Places = BTreeMap<u32, u32>;
 
 /// Redirects the host ports to the container. Replaces entries of the owner `leaving`, if given.
@@ -225,8 +225,9 @@ fn class_of_pod(kernel: &mut Kernel, index: u32, is_bridged: bool) -> Result<u32
     Ok(class)
 }
 
-/// Tells the programs on a container's link that its ingress packets are shaped after them, by a
-/// flag in the class of the link's filter. Does nothing if the link does not run the programs.
+/// Sets a flag in the class of a container's link. It tells the link's programs that ingress
+/// packets are shaped after the programs have run. Does nothing if the link does not run the
+/// programs.
 pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     if Programs::pinned()?.is_none() {
         return Ok(());
@@ -250,7 +251,7 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Attaches the programs to the links that clients use and to those in `own`. The programs are
+/// Attaches the programs to the links that clients use and to the links in `own`. The programs are
 /// pinned last, so a call that finds no pins starts over.
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
@@ -309,8 +310,9 @@ fn detach(socket: &mut Socket, index: u32) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Lists the links that clients use: all that pass packets to the host itself. Excluded are `lo`,
-/// links with a master, `ifb` links, and links whose `ingress` qdisc leaves no egress hook.
+/// Lists the links that clients use. These are all links that pass packets to the host itself,
+/// except `lo`, links with a master, `ifb` links, and links with an `ingress` qdisc. A link with an
+/// `ingress` qdisc has no egress hook.
 fn client_links(kernel: &mut Kernel) -> Result<Places, Cause> {
     let socket = kernel.host();
     let queues = socket.dump(tc::GETQDISC, tc::dump_queues)?;

@@ -1,8 +1,8 @@
 //! The programs `hp_in` and `hp_out` and their maps, pinned for the whole node.
 //!
 //! The maps exist as long as there is a port. The names of the programs' pins include a hash, so
-//! another version of braid loads its own programs and keeps the maps. The programs are pinned once
-//! all links run them.
+//! another version of braid loads its own programs and keeps the maps. The programs are pinned
+//! after all links run them.
 
 use crate::sys::bpf::made::{HP_IN, HP_OUT};
 use crate::sys::bpf::object::{
@@ -68,8 +68,8 @@ pub(crate) struct PortValue<'a> {
 #[derive(Debug)]
 pub(crate) struct Maps {
     ports: Map<Entrance, Target>,
-    /// Map with one flag, at key 0: 1 if there ever was a port at a single host address. Only then
-    /// do the programs also look up ports at the packet's address.
+    /// Map with one flag, at key 0. The flag is 1 if there ever was a port at a single host
+    /// address. Without the flag, the programs do not look up ports at the packet's address.
     by_address: Map<u32, u32>,
     addrs: Map<Address, u32>,
 }
@@ -78,8 +78,8 @@ pub(crate) struct Maps {
 struct Flows {
     nat: Map<Answer, Origin>,
     datagrams: Map<Datagram, [u16; 2]>,
-    /// State that each processor keeps about its last packet. Other programs have no use for it, so
-    /// the map is not pinned.
+    /// State about the last packet, for each processor. Programs of another version do not need
+    /// this state, so the map is not pinned.
     last: Map<u32, Known>,
 }
 

@@ -1,6 +1,6 @@
 //! Host ports at `[::1]`: elements of an eBPF map. The first port attaches the programs, and the
-//! last port to be deleted detaches them. The owner of a port is decided before, in nf_tables, so a
-//! later write replaces an earlier one here.
+//! last port to be deleted detaches them. nf_tables has already decided who owns a port, so a later
+//! write to this map replaces an earlier one.
 
 pub(crate) mod programs;
 

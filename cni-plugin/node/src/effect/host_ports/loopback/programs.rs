@@ -48,8 +48,8 @@ struct Program {
 }
 
 /// Programs in the order of attachment and pinning. No connection is redirected before the last
-/// program is attached, so its pin means that all programs are attached. The last program's name
-/// sorts first, so its pin is deleted first.
+/// program is attached. If the last program is pinned, all programs are attached. The last
+/// program's name sorts first, so its pin is deleted first.
 const PROGRAMS: [Program; 4] = [
     Program {
         name: "recvmsg6",

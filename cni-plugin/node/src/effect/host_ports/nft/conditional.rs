@@ -130,7 +130,7 @@ fn add_rules(batch: &mut Batch, chain: &str, at: &HostEndpoint, conditions: &[Co
     }
 }
 
-/// Continues the rule only if the test is true, or false with `is_not`.
+/// Continues the rule only if the test is true. With `is_not`, continues only if the test is false.
 fn ask(rule: &mut Batch, ip: Ip, is_not: bool, test: &Test) {
     let value = match test {
         Test::Source(net) => address(rule.source(ip, REG_1), net),

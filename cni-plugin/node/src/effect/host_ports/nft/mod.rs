@@ -118,8 +118,8 @@ pub fn add(socket: &mut Socket, what: &HostPorts) -> Result<(), KernelError> {
     add_in_place_of(socket, &[], what)
 }
 
-/// Adds the same elements as [`add`], and deletes the elements in `gone`, in one transaction. Also
-/// returns `ENOENT` if an element in `gone` no longer exists.
+/// Adds the same elements as [`add`], and deletes the elements in `gone`, in one transaction.
+/// Returns `EEXIST` like [`add`], and `ENOENT` if an element in `gone` no longer exists.
 pub(crate) fn add_in_place_of(
     socket: &mut Socket,
     gone: &[ElementKey],

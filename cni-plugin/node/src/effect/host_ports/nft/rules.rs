@@ -91,10 +91,12 @@ pub(super) fn add_base(batch: &mut Batch) {
 }
 
 /// Adds the rules that drop packets from other hosts to `127.0.0.0/8`, except replies to a
-/// redirected client of this host. The NAT chain sees only the first packet of a connection, not
-/// all forwarded packets. It also drops new connections from `127.0.0.0/8`, since their replies
-/// would pass as replies to a client of this host. Packets that belong to no connection do not pass
-/// the NAT chain.
+/// redirected client of this host.
+///
+/// The NAT chain drops new connections to `127.0.0.0/8`. It costs little, since it sees only the
+/// first packet of a connection. It also drops new connections from `127.0.0.0/8`, since their
+/// replies would pass as replies to a client of this host. Packets that belong to no connection do
+/// not pass the NAT chain, so the filter chain drops them.
 fn add_martian(batch: &mut Batch) {
     batch.base_chain(MARTIAN_NEW, "nat", HOOK_PREROUTING, PRIORITY_MARTIAN_NEW);
     batch.rule(MARTIAN_NEW, |rule| {
@@ -118,8 +120,9 @@ fn add_martian(batch: &mut Batch) {
 }
 
 /// Continues the rule only if the address in the first register is in `127.0.0.0/8` and the packet
-/// did not come in through `lo`. The first test is cheap and excludes most packets. In an IPv6
-/// packet, it compares a part of the source address.
+/// did not come in through `lo`. The address is tested first: this test is cheap and excludes most
+/// packets. In an IPv6 packet, these bytes are part of the source address, so the next test
+/// requires IPv4.
 fn is_martian(rule: &mut Batch) -> &mut Batch {
     rule.within(&loopback())
         .only(Ip::V4)
@@ -166,8 +169,9 @@ fn add_rules(batch: &mut Batch, ip: Ip) {
     });
 }
 
-/// Adds the chain of a subnet if `rewrite` is for a subnet. An existing chain is emptied and filled
-/// again, since the chains of both address families are added if one of them is missing.
+/// Adds the chain of a subnet if `rewrite` is for a subnet. If the chain of one address family is
+/// missing, the caller adds the chains of both families. So an existing chain is emptied and filled
+/// again.
 pub(super) fn add_subnet(batch: &mut Batch, rewrite: Rewrite) {
     let Rewrite::Subnet(net) = rewrite else {
         return;

@@ -70,8 +70,8 @@ impl Bed {
         }
     }
 
-    /// Parses a configuration whose `ipam` has the members in the text `ipam`, and the sandbox's
-    /// data directory.
+    /// Parses a network configuration. Its `ipam` has the sandbox's data directory and the members
+    /// in the text `ipam`.
     fn config(&self, ipam: &str, rest: &str) -> HostLocalConfig {
         let data_dir = self.dir.path().join("data");
         let text = format!(
