@@ -110,8 +110,8 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     Some(package)
 }
 
-/// Returns the packages that a kernel package depends on. From 6.17 on, Debian splits it into base,
-/// binary and modules of the same release.
+/// Returns the packages that a kernel package depends on. From 6.17 on, Debian splits a kernel
+/// package into base, binary and modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let mut parts = dependencies(stanza);
     parts.retain(|name| name.starts_with("linux-") && name.ends_with(release));
