@@ -198,7 +198,8 @@ fn is(message: &AddressMessage, wanted: IpAddr) -> bool {
     verify::address(message).is_some_and(|address| address.addr() == wanted)
 }
 
-/// Returns the addresses of a result that have a gateway, each with the gateway in the same subnet.
+/// Returns the addresses in a result, each with its gateway in the same subnet. Leaves out
+/// addresses without a gateway.
 fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> + '_ {
     result["ips"]
         .as_array()

@@ -22,8 +22,9 @@ pub(crate) struct Report {
     /// Names of the plugin directories to compare with. For each figure, the baseline with the
     /// highest median counts.
     pub(crate) baselines: Vec<String>,
-    /// True if a ratio is the median of the ratios of all rounds, because other work on the machine
-    /// affects both rows of a round.
+    /// True if a ratio is the median of the ratios of all rounds. Otherwise it is the ratio of two
+    /// medians. Other work on the machine affects both rows of a round, so it hardly changes the
+    /// ratio of the round.
     #[serde(skip)]
     pub(crate) by_round: bool,
     pub(crate) rows: Vec<Row>,

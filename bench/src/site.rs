@@ -43,7 +43,7 @@ pub(crate) enum Driver<'a> {
 
 /// A node with its pods and their driver.
 pub(crate) struct Site<'a> {
-    /// Dropped before the node.
+    /// Daemon of the plugins. This field is dropped before the node in which the daemon runs.
     daemon: Option<Daemon>,
     pub(crate) node: Node,
     pods: Vec<Pod>,
@@ -146,7 +146,7 @@ impl<'a> Site<'a> {
 
     /// Runs ADD for all pods concurrently, then DEL, and verifies both outside the measured time.
     ///
-    /// If an ADD fails, all pods get a DEL, as a runtime would send it, before the failure is
+    /// If an ADD fails, all pods still get a DEL, as a runtime would send it. Then the failure is
     /// returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
