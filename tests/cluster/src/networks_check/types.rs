@@ -36,9 +36,9 @@ struct Typed {
     networks: Vec<(&'static str, String)>,
 }
 
-/// Attaches pods to networks of all types. Fails unless each pod has its requested networks, and
-/// its node gets everything back when the pod ends. If `is_brief`, there is only one pod and no
-/// vlan, because vlan traffic needs two pods.
+/// Attaches pods to networks of all types. Fails unless each pod has its requested networks. Also
+/// fails unless each node gets its device back unchanged, and has no leftovers, after the pods end.
+/// If `is_brief`, there is only one pod and no vlan, because vlan traffic needs two pods.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Result<()> {
     let count = if is_brief { 1 } else { nodes.len() };
     let has_vlan = has_vlan(cluster, nodes[0])?;
