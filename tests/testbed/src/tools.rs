@@ -105,8 +105,7 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
 }
 
 /// Installs podman, the programs that podman starts, busybox for an image, and iptables for the
-/// reference firewall plugin. The Debian package enables podman's systemd units, as packages of
-/// services do.
+/// reference firewall plugin. As a side effect, the Debian package enables podman's systemd units.
 pub fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),
