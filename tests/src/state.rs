@@ -246,7 +246,8 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left
 }
 
-/// Returns every policy routing rule with a veth, present or deleted, as input interface.
+/// Returns every policy routing rule that has a veth as input interface. The veth may already be
+/// deleted.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
