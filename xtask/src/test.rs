@@ -329,9 +329,9 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, sample::commit_number() % step)
 }
 
-/// Runs tests on other kernels. Without `--all`, runs a sample of the tests that need a feature
-/// which this machine's kernel lacks, on the newest kernel. Each commit has a different sample.
-/// With `--all`, runs all tests that depend on the kernel, on three kernels.
+/// Runs tests on other kernels. Without `--all`, this is a sample of the tests for which this
+/// machine's kernel lacks a feature. The sample runs on the newest kernel and differs between
+/// commits. With `--all`, all tests that depend on the kernel run on three kernels.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
