@@ -140,8 +140,8 @@ struct Function {
     calls: usize,
 }
 
-/// Returns the functions in all traces so far. The functions of most ADDs come first, because pods
-/// wait for ADD.
+/// Returns the functions in all traces so far. Functions that run in the most ADDs come first,
+/// because pods wait for ADD.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<Function>> {
     let mut by_name = BTreeMap::<&str, &[String]>::new();
     for names in aliases {

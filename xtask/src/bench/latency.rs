@@ -20,7 +20,8 @@ const NONE: Others = Others {
     count: 0,
 };
 /// Options of `braid-bench` for a node that already has another pod. The first pod with a bandwidth
-/// limit after a boot also loads the eBPF program, which is not measured.
+/// limit after a boot also loads the eBPF program. With another pod before the measured pods, the
+/// measurement leaves out this load.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
 /// Factor by which ADD of a veth may take longer with bandwidth limits. Traffic from the container
 /// passes an ifb, and registering the ifb takes 0.09 ms of 1.2 ms.

@@ -310,7 +310,7 @@ fn is_punct(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
 }
 
-/// True if these tokens are the rest of `#[cfg(test)]`.
+/// True if `rest`, the tokens after `#`, begins with `[cfg(test)]`.
 fn is_for_tests(rest: &[TokenTree]) -> bool {
     matches!(rest, [TokenTree::Group(attribute), ..] if attribute.stream().to_string().replace(' ', "") == "cfg(test)")
 }

@@ -86,8 +86,8 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
     fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
 }
 
-/// Returns the name of the newest kernel package from the stanzas of the meta package, among
-/// versions that start with `wanted`.
+/// Returns the name of the newest kernel package with a version that starts with `wanted`, or with
+/// any version if `wanted` is `newest`. `stanzas` describes the versions of the meta package.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     let mut newest = None;
     for stanza in stanzas.split("\n\n") {
