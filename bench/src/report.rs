@@ -211,7 +211,7 @@ impl Report {
         )
     }
 
-    /// Returns the row with which `row` is compared for a figure.
+    /// Returns the row that `row` is compared with for a figure; `None` if there is no such row.
     pub(crate) fn beside(&self, row: &Row, figure: &str, beside: Beside) -> Option<&Row> {
         let in_setting = || {
             self.rows

@@ -338,7 +338,7 @@ pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// Returns a container ID of 64 hexadecimal digits, like a runtime's, that differs from the IDs in
+/// Returns a container ID of 64 hexadecimal digits, like a runtime's. It differs from the IDs in
 /// planted leases.
 fn id(round: u128, slot: usize) -> String {
     format!("{round:032x}{slot:032x}")
