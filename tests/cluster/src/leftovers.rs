@@ -37,8 +37,8 @@ pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Res
 }
 
 /// Deletes the network namespaces that contain only `lo`, and returns their number. A runtime
-/// leaves such a namespace if it is killed after creating the namespace and before recording it. No
-/// plugin was called for the namespace then.
+/// leaves such a namespace if it is killed before it records the new namespace. No plugin was
+/// called for such a namespace.
 pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     let mut deleted = 0;
     for path in files(&cluster.root(node)?.join(NAMESPACES)) {

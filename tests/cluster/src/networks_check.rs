@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// A few pods, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
-    /// Check only networks of types other than bridge and macvlan, as on another kernel
+    /// Check only networks of types other than bridge and macvlan, for a run on another kernel
     #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
     types: bool,
 }
