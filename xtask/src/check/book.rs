@@ -125,8 +125,8 @@ fn has_ending(path: impl AsRef<Path>, ext: &str) -> bool {
     path.as_ref().extension().is_some_and(|found| found == ext)
 }
 
-/// Returns links without a target, names of files that do not exist, and pages missing from the
-/// table of contents, as `file:line: fault`.
+/// Returns all faults as `file:line: fault`. A fault is a link without a target, the name of a file
+/// that does not exist, or a page missing from the table of contents.
 fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in pages {
