@@ -50,7 +50,7 @@ pub(crate) struct Cli {
     /// 10000 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) ports: Vec<u16>,
-    /// Number of pods attached before a run, which stay attached, as on a node in use
+    /// Number of pods attached before a run; they stay attached, as on a node in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,
     /// Count system calls, forks and execs in one more ADD and DEL of each setting, at the first
