@@ -278,8 +278,8 @@ pub fn filters(host: &Ns) -> Vec<String> {
     found
 }
 
-/// Returns the programs of one link's tc filters, in the format of [`filters`], or the error text
-/// of `tc`.
+/// Returns the programs of one link's tc filters, in the format of [`filters`]. If `tc` fails, the
+/// error is the text that `tc` printed.
 fn filters_of(host: &Ns, link: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut is_empty = true;
