@@ -24,8 +24,8 @@ use std::process::ExitCode;
     about = "Checks of a running cluster; `cargo xtask cluster --help` has the rest"
 )]
 enum Verb {
-    /// Create many pods at the same time and measure the time until all are Ready, and the runtime's
-    /// metrics of the network plugin
+    /// Create many pods at the same time and measure the time until all are Ready, and the
+    /// runtime's metrics of the network plugin
     Burst(burst::Options),
     /// Check the basics of a CNI plugin: pods Ready, reachable from both nodes, exec, logs, and no
     /// leftovers

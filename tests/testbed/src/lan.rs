@@ -1,4 +1,4 @@
-//! Network between the cluster's namespaces: three bridges, and a veth from each to every namespace.
+//! Network between the cluster's namespaces. A veth connects each bridge to each of its namespaces:
 //!
 //! ```text
 //!   braid-lan   br0 ──┬── eth0 braid-cp  10.99.0.1
