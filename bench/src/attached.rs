@@ -43,8 +43,8 @@ impl<'a> Attached<'a> {
         })
     }
 
-    /// Attaches a pod. If the plugins did not put the gateway's address on the node, adds it behind
-    /// the uplink, where a router of the network would have it.
+    /// Attaches a pod. If the plugins did not put the gateway's address on the node, adds this
+    /// address behind the uplink, like the address of the network's router.
     pub(crate) fn add(&mut self, conflist: Conflist) -> Result<()> {
         let slot = self.pods.len();
         let pod = self.node.add_pod(&format!("pod{slot}"))?;
@@ -166,8 +166,8 @@ impl Outside {
         Ok(Outside { pod, link })
     }
 
-    /// Adds the address of a gateway that is not on the node, where a router of the network would
-    /// have it.
+    /// Adds the address of a gateway to this namespace, unless the address is on the node. The
+    /// namespace then represents the network's router.
     fn serve(&mut self, node: &Node, gateway: IpNet) -> Result<()> {
         if has(node, gateway.addr())?
             || self
@@ -198,7 +198,8 @@ fn is(message: &AddressMessage, wanted: IpAddr) -> bool {
     verify::address(message).is_some_and(|address| address.addr() == wanted)
 }
 
-/// Returns the addresses of a result that have a gateway, each with the gateway in the same subnet.
+/// Returns the addresses in a result, each with its gateway in the same subnet. Leaves out
+/// addresses without a gateway.
 fn addresses(result: &Value) -> impl Iterator<Item = (IpNet, IpNet)> + '_ {
     result["ips"]
         .as_array()

@@ -6,7 +6,8 @@ use anyhow::{Result, bail};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Budget {
     pub(crate) what: String,
-    /// Measured value. Infinite if it has an upper bound and could not be measured.
+    /// Measured value. If the value has an upper bound and could not be measured, it is infinite,
+    /// so that the budget is broken.
     pub(crate) figure: f64,
     pub(crate) bound: Bound,
 }

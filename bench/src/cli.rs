@@ -5,8 +5,8 @@ use crate::{hostport, pods, shaping};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
-/// Measure how long CNI plugins take to attach and detach a pod, for several directories of plugins
-/// side by side and beside a floor of the kernel alone.
+/// Measure how long CNI plugins take to attach and detach a pod. Several directories of plugins are
+/// compared with each other and with a floor, the kernel alone.
 ///
 /// Each directory gets a separate node: network and mount namespace, empty /run and /var/lib/cni,
 /// an uplink eth0. Its pods are network namespaces. The directories take turns in one run. Nothing
@@ -37,10 +37,10 @@ pub(crate) struct Cli {
     pub(crate) concurrency: Vec<usize>,
     /// Number of addresses already held by other containers; several values make several settings
     ///
-    /// N lease files are written to `<dataDir>/<network>`, on the node's own tmpfs, for the first N
-    /// free addresses of the first range, in the format of the reference host-local:
-    /// `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`. The range must have room for them,
-    /// so use a /16 for 10,000.
+    /// N lease files are written for the first N free addresses of the first range. They have the
+    /// format of the reference host-local: `<id>\r\n<ifname>`, mode 0600, and `last_reserved_ip.0`.
+    /// Their folder is `<dataDir>/<network>`, on the node's own tmpfs. The range must have room for
+    /// them, so use a /16 for 10,000.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) leases: Vec<usize>,
     /// Number of host ports already forwarded to other pods, a hundred to each; several values make
@@ -50,7 +50,7 @@ pub(crate) struct Cli {
     /// 10000 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub(crate) ports: Vec<u16>,
-    /// Number of pods attached before a run, which stay attached, as on a node in use
+    /// Number of pods attached before a run; they stay attached, as on a node in use
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) beside: usize,
     /// Count system calls, forks and execs in one more ADD and DEL of each setting, at the first

@@ -115,7 +115,7 @@ impl Conflist {
         (major, minor) >= (0, 4)
     }
 
-    /// True if a plugin of the list, or a delegate of one, requests addresses.
+    /// True if a plugin of the list, or a plugin's delegate, requests addresses.
     pub(crate) fn wants_address(&self) -> bool {
         self.ipam(|ipam_type| !ipam_type.is_empty()).is_some()
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(crate) const FLOOR: &str = "floor";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// A bridge in the calling thread's network namespace to which pods are attached.
+/// A bridge to which pods are attached. It is in the calling thread's network namespace.
 pub(crate) struct Floor {
     bridge: u32,
 }

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
-/// Writes `count` leases into the calling thread's file system, as if as many containers had been
+/// Writes `count` leases into the calling thread's file system, as if `count` containers had been
 /// attached one after the other.
 pub(crate) fn plant(host_local: &HostLocal<'_>, count: usize) -> Result<()> {
     let dir = &host_local.dir;

@@ -197,8 +197,8 @@ pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     (Message::SetLink(link), 0)
 }
 
-/// Returns a request that adds an address. It is usable immediately, because IPv6 skips duplicate
-/// address detection.
+/// Returns a request that adds an address. The address is usable immediately, because the request
+/// turns off duplicate address detection for IPv6.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Request {
     let mut message = AddressMessage::default();
     message.header.family = if address.is_ipv4() {

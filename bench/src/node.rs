@@ -170,8 +170,8 @@ fn outside_state(private: &[PathBuf]) -> impl Iterator<Item = &Path> {
         .filter(|dir| !STATE.iter().any(|state| dir.starts_with(state)))
 }
 
-/// Mounts an empty tmpfs over `dir`, without changing the host's files if the directory does not
-/// exist.
+/// Mounts an empty tmpfs over `dir`. If the directory does not exist, creates it in an overlay, so
+/// that the host's files do not change.
 fn hide(dir: &Path) -> Result<()> {
     if !dir.is_dir() {
         let parent = dir

@@ -22,8 +22,9 @@ pub(crate) struct Report {
     /// Names of the plugin directories to compare with. For each figure, the baseline with the
     /// highest median counts.
     pub(crate) baselines: Vec<String>,
-    /// True if a ratio is the median of the ratios of all rounds, because other work on the machine
-    /// affects both rows of a round.
+    /// True if a ratio is the median of the ratios of all rounds. Otherwise it is the ratio of two
+    /// medians. Other work on the machine affects both rows of a round, so it hardly changes the
+    /// ratio of the round.
     #[serde(skip)]
     pub(crate) by_round: bool,
     pub(crate) rows: Vec<Row>,
@@ -210,7 +211,7 @@ impl Report {
         )
     }
 
-    /// Returns the row with which `row` is compared for a figure.
+    /// Returns the row that `row` is compared with for a figure; `None` if there is no such row.
     pub(crate) fn beside(&self, row: &Row, figure: &str, beside: Beside) -> Option<&Row> {
         let in_setting = || {
             self.rows

@@ -43,7 +43,7 @@ pub(crate) enum Driver<'a> {
 
 /// A node with its pods and their driver.
 pub(crate) struct Site<'a> {
-    /// Dropped before the node.
+    /// Daemon of the plugins. This field is dropped before the node in which the daemon runs.
     daemon: Option<Daemon>,
     pub(crate) node: Node,
     pods: Vec<Pod>,
@@ -146,7 +146,7 @@ impl<'a> Site<'a> {
 
     /// Runs ADD for all pods concurrently, then DEL, and verifies both outside the measured time.
     ///
-    /// If an ADD fails, all pods get a DEL, as a runtime would send it, before the failure is
+    /// If an ADD fails, all pods still get a DEL, as a runtime would send it. Then the failure is
     /// returned.
     pub(crate) fn round(&mut self, strace: bool) -> Result<(Burst, Burst)> {
         self.rounds += 1;
@@ -338,7 +338,7 @@ pub(crate) fn node_for(conflist: &Conflist, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
-/// Returns a container ID of 64 hexadecimal digits, like a runtime's, that differs from the IDs in
+/// Returns a container ID of 64 hexadecimal digits, like a runtime's. It differs from the IDs in
 /// planted leases.
 fn id(round: u128, slot: usize) -> String {
     format!("{round:032x}{slot:032x}")

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 /// Samples of a figure in the order of measurement, and their statistics.
 ///
-/// A percentile is the smallest sample that is not exceeded by that percentage of the samples
-/// (nearest rank).
+/// Percentiles are by nearest rank: the Nth percentile is the sample at N percent of the sorted
+/// samples, rounded up to a whole position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) p50: f64,

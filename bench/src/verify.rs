@@ -7,8 +7,8 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressSco
 use netlink_packet_route::link::LinkFlags;
 use serde_json::Value;
 
-/// Fails unless the interfaces exist and are up, have addresses if required, and the pod matches
-/// the result.
+/// Fails unless the interfaces exist and are up, and have addresses if required. Also fails unless
+/// the pod matches the result.
 pub(crate) fn added(
     pod: &mut Pod,
     ifnames: &[impl AsRef<str>],

@@ -1,4 +1,5 @@
-//! Credentials of braid's client of the API server, and its errors if it lacks permission.
+//! Credentials of braid's client of the API server, and the client's errors if a permission is
+//! missing.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
 use braid_core::k8s::source::{Source, SourceError};

@@ -16,7 +16,7 @@ const SHORT: Limits = Limits {
     process: Duration::from_millis(2500),
     event: Duration::from_millis(500),
 };
-/// Time by which such a test may exceed its limit on a busy machine.
+/// Time by which a test may exceed the limits in [`SHORT`] on a busy machine.
 const LATE: Duration = Duration::from_millis(700);
 
 fn passing<T: std::fmt::Debug>(result: Result<T, SourceError>) -> String {

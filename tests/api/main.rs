@@ -89,8 +89,8 @@ impl World {
         )
     }
 
-    /// Returns the current object without `managedFields` and `resourceVersion`, which every change
-    /// updates.
+    /// Returns the current object without `managedFields` and `resourceVersion`, because every
+    /// change updates them.
     fn get(&self, kind: &str, name: &str) -> Value {
         let json = self.server.kubectl(
             &["get", kind, name, "-n", &self.namespace, "-o", "json"],

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Number of bytes after the handshake that shows that the server has begun its answer. TLS session
-/// tickets take only 300 bytes.
+/// Number of bytes after the handshake. If the server has sent this many, it has begun its answer,
+/// because TLS session tickets take only 300 bytes.
 const ANSWERED: usize = 1000;
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
@@ -138,8 +138,9 @@ impl State {
         }
     }
 
-    /// Accepts the TLS connection in place of the server, without HTTP/2. A client that offers only
-    /// HTTP/2 may connect again, so the next connection gets `fault` too.
+    /// Accepts the TLS connection in place of the server, without HTTP/2. If the client offers
+    /// HTTP/2, the next connection gets `fault` too. A client that offers only HTTP/2 may need this
+    /// second connection.
     fn accept(&self, mut client: TcpStream, fault: &Fault) -> std::io::Result<Stream> {
         let [certificate, key] = &self.server.identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())

@@ -1,4 +1,5 @@
-//! etcd and kube-apiserver, which are started once for all tests of this process and end with it.
+//! etcd and kube-apiserver for all tests of this process. They are started once, and end with the
+//! process.
 
 use braid_testbed::API_SERVER;
 use braid_testbed::api_server::{ApiServer, PORT};

@@ -42,7 +42,8 @@ fn raw(signature: &[u8]) -> Vec<u8> {
     [r, number(at).0].concat()
 }
 
-/// Encodes bytes in the form `base64`, or in the form `base64url`, which is without padding.
+/// Encodes bytes as base64. With the form `base64url`, uses the alphabet of base64url and no
+/// padding.
 pub(crate) fn encode(bytes: &[u8], form: &str) -> String {
     let text = String::from_utf8(openssl(&["base64", "-A"], bytes)).expect("base64 is text");
     match form {

@@ -1,5 +1,5 @@
-//! Bytes received on a connection, with kernel timestamps of their arrival, which do not depend on
-//! the scheduling of the test.
+//! Bytes received on a connection, with kernel timestamps of their arrival. Kernel timestamps do
+//! not depend on the scheduling of the test.
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};

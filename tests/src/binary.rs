@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Path of the `braid` under test: `$BRAID_BIN`, else a build by the cargo that runs the tests,
-/// else the file beside the test program if cargo does not run the tests. The last two are
-/// development builds, which a line on standard error says.
+/// Path of the `braid` under test. This is `$BRAID_BIN` if set. Otherwise it is a development build
+/// beside the test program, and a line on standard error says so. The cargo that runs the tests
+/// makes this build. If cargo does not run the tests, the build must already exist.
 pub fn braid() -> &'static Path {
     static BRAID: OnceLock<PathBuf> = OnceLock::new();
     BRAID.get_or_init(|| env::var_os("BRAID_BIN").map_or_else(built_and_said, PathBuf::from))

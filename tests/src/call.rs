@@ -14,7 +14,7 @@ use std::thread;
 pub struct Call {
     plugin: String,
     is_reference: bool,
-    /// Path of the file to start, instead of the file of `plugin` in the sandbox's plugin folder.
+    /// Path of the file to start; `None` for the file of `plugin` in the sandbox's plugin folder.
     file: Option<PathBuf>,
     /// Program and arguments that run the plugin, such as `strace -f`. Empty to run the plugin
     /// directly.
@@ -308,9 +308,9 @@ impl Answer {
     }
 }
 
-/// Starts a program, even if the test has just written its file. Retries on ETXTBSY: a process that
-/// another thread forked during the write holds the file open for writing until that process calls
-/// exec.
+/// Starts a program, even if the test has just written its file. Retries on ETXTBSY: another thread
+/// may have forked a process during the write. That process holds the file open for writing until
+/// it calls exec.
 fn started(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {

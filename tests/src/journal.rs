@@ -1,5 +1,5 @@
-//! Journal of a test run for `cargo xtask test`, in the file named by `$BRAID_TEST_JOURNAL`; no
-//! journal without it.
+//! Journal of a test run for `cargo xtask test`, in the file named by `$BRAID_TEST_JOURNAL`.
+//! Without this variable, there is no journal.
 //!
 //! One line per entry: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
 

@@ -43,8 +43,8 @@ pub use state::State;
 
 /// Skips the test unless this kernel and machine have each named [`Feature`].
 ///
-/// The reason is printed on a line that starts with `SKIP`, on standard error past the test
-/// harness, so that it is visible and can be counted.
+/// The reason is printed on a line that starts with `SKIP`, so that it can be counted. The line
+/// goes to standard error past the test harness, so that it is visible.
 #[macro_export]
 macro_rules! needs {
     ($($feature:ident),+) => {

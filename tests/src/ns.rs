@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Number of probes that makes duplicate address detection take 600 s, as the kernel sends one per
-/// second. This is longer than [`PATIENCE`].
+/// Number of probes of duplicate address detection. The kernel sends one per second, so the
+/// detection takes 600 s. This is longer than [`PATIENCE`].
 const SLOW_PROBES: &str = "600";
 
 /// A network namespace in which tools can run.
@@ -17,8 +17,8 @@ const SLOW_PROBES: &str = "600";
 pub struct Ns {
     name: String,
     path: PathBuf,
-    /// Open file of the namespace; `None` if `path` is the namespace's own mount. A container's
-    /// namespace then ends with its mount.
+    /// Open file of the namespace, which keeps the namespace alive. `None` if `path` is a mount of
+    /// the namespace. A container's namespace then ends with the mount.
     file: Option<File>,
 }
 
@@ -185,9 +185,9 @@ impl Ns {
     /// Fails if duplicate address detection runs for the link's link-local address. Call
     /// [`Ns::detect_slowly`] before the link is created.
     ///
-    /// The node sends its neighbour solicitations for a forwarded packet from this address, and
+    /// The node sends its neighbour solicitations for a forwarded packet from this address. It
     /// would give up on the packet before the detection ends. Even without detection, an address is
-    /// tentative until a kernel worker has run.
+    /// tentative until a kernel worker has run, so this function waits.
     #[track_caller]
     pub fn assert_asks_at_once(&self, link: &str) {
         assert_eq!(

@@ -119,8 +119,8 @@ impl Sandbox {
     /// `its_addr` are the addresses of the two ends. The outside world has no route through the
     /// host.
     ///
-    /// Both ends of the veth are named `name`. They forward immediately, because duplicate address
-    /// detection is off.
+    /// Both ends of the veth are named `name`. They are usable immediately, because duplicate
+    /// address detection is off.
     pub fn outside(&self, name: &str, host_addr: &str, its_addr: &str) -> Rc<Ns> {
         let outside = self.pod(name);
         self.host.run(&format!(
@@ -204,8 +204,9 @@ impl Drop for Sandbox {
     }
 }
 
-/// Returns the real host's mount point of cgroup v2, which may be mounted beside v1; `None` if
-/// cgroup v2 is not mounted. Another mount of it would change the options of this one.
+/// Returns the real host's mount point of cgroup v2, which may be mounted beside v1. `None` if
+/// cgroup v2 is not mounted. Tests use this mount, because a second mount of cgroup v2 would change
+/// the options of the first.
 pub fn cgroup2() -> Option<PathBuf> {
     let usual = [CGROUPS, "/sys/fs/cgroup/unified"]
         .map(PathBuf::from)

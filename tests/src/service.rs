@@ -100,8 +100,9 @@ impl Drop for Service {
     }
 }
 
-/// Calls `open` again while it returns `EADDRINUSE`. After a service has ended, its port stays
-/// taken until every child process that another test's thread forked meanwhile has called exec.
+/// Calls `open` again while it returns `EADDRINUSE`. After a service has ended, a child process can
+/// still hold its port. Another test's thread has then forked this process, which holds the port
+/// until it calls exec.
 fn again_while_in_use<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {

@@ -246,7 +246,8 @@ pub(crate) fn leftovers(host: &Ns) -> Vec<String> {
     left
 }
 
-/// Returns every policy routing rule with a veth, present or deleted, as input interface.
+/// Returns every policy routing rule that has a veth as input interface. The veth may already be
+/// deleted.
 fn rules(host: &Ns) -> Vec<String> {
     let all = ["-4", "-6"]
         .iter()
@@ -277,8 +278,8 @@ pub fn filters(host: &Ns) -> Vec<String> {
     found
 }
 
-/// Returns the programs of one link's tc filters, in the format of [`filters`], or the error text
-/// of `tc`.
+/// Returns the programs of one link's tc filters, in the format of [`filters`]. If `tc` fails, the
+/// error is the text that `tc` printed.
 fn filters_of(host: &Ns, link: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut is_empty = true;

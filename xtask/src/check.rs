@@ -14,7 +14,8 @@ use braid_testbed::sh;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// A check returns a note to print if it passes, and else an error that names the violations.
+/// A check. If the project passes, the check returns a note to print. Otherwise, its error names
+/// the violations.
 type Check = fn() -> Result<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -33,8 +34,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("licences", licences),
 ];
 
-/// Folders, each with the paths that its files must not use. Between crates, Cargo enforces such
-/// rules. These folders are within one crate.
+/// Folders, each with the paths that its files must not use. Each folder is within one crate.
+/// Between crates, Cargo enforces such rules.
 const BORDERS: &[(&str, &[&str])] = &[
     (
         "cni-plugin/core/src/cni",
@@ -142,8 +143,8 @@ const BORDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Number of lines in a file without its tests. Longer files are listed, and files longer than
-/// `MOST` are refused.
+/// Intended maximum number of lines in a file, without its tests. Longer files are listed. Files
+/// longer than `MOST` are refused.
 const AIM: usize = 500;
 const MOST: usize = 700;
 /// Folders with files of limited length.

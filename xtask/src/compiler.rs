@@ -40,7 +40,8 @@ impl Compiler {
         .if_usable()
     }
 
-    /// Returns the compiler of Debian's package `rustc-web`; `None` as for [`Self::nightly`].
+    /// Returns the compiler of Debian's package `rustc-web`; `None` if it is missing, too old or
+    /// without the library source.
     pub(crate) fn debian() -> Option<Self> {
         Self {
             cargo: "/usr/bin/cargo".into(),

@@ -27,8 +27,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Builds braid, with the functions that plugin calls run placed side by side in the binary.
-/// Installs a missing compiler if possible.
+/// Builds braid with the functions of plugin calls side by side in the binary. Installs a missing
+/// compiler if possible.
 pub(crate) fn braid() -> Result<PathBuf> {
     let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
     // Builds the same code twice, except for the dependencies: first with symbols for the trace,

@@ -1,8 +1,8 @@
 //! `cargo xtask ebpf`: builds, checks or test-loads the committed eBPF object.
 //!
 //! A plain `cargo build` needs only stable Rust, because the built object is committed and embedded
-//! in braid. The checksums beside it, in the format of sha256sum(1), record the source that it was
-//! built from.
+//! in braid. A file beside the object records the source from which the object was built. It has
+//! checksums in the format of sha256sum(1).
 
 mod flat;
 mod load;

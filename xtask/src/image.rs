@@ -60,8 +60,8 @@ fn write(braid: &Path, out: &Path) -> Result<()> {
     .write(out)
 }
 
-/// Returns the image's labels, which have the keys of OCI annotations. Labels without a value, such
-/// as the source URL while Cargo.toml has none, are left out.
+/// Returns the image's labels, which have the keys of OCI annotations. Leaves out labels without a
+/// value, such as the source URL while Cargo.toml has none.
 fn labels() -> Value {
     let labels = [
         ("title", "braid"),

@@ -15,10 +15,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Conflists for functions that come first in the list. They attach a single interface, so page
-/// faults are the largest part of their time.
+/// Conflists with the functions that come first in the list. Each conflist attaches a single
+/// interface, so page faults take the largest part of its time.
 const PLAIN: [&str; 3] = ["bridge", "ptp", "macvlan"];
-/// Conflists for functions that come next in the list. Together they use all features of a pod.
+/// Conflists with the functions that come next in the list. Together, these conflists use all
+/// features of a pod.
 const CHAINS: [&str; 6] = [
     "bridge-ipmasq",
     "chain",
@@ -139,8 +140,8 @@ struct Function {
     calls: usize,
 }
 
-/// Returns the functions in all traces so far. The functions of most ADDs come first, because pods
-/// wait for ADD.
+/// Returns the functions in all traces so far. Functions that run in the most ADDs come first,
+/// because pods wait for ADD.
 fn calls(traces: &Path, aliases: &[Vec<String>]) -> Result<Vec<Function>> {
     let mut by_name = BTreeMap::<&str, &[String]>::new();
     for names in aliases {
@@ -194,8 +195,8 @@ fn ordered(plain: &[Function], all: &[Function]) -> Vec<String> {
     names
 }
 
-/// Returns the function name in a line of a callgrind trace that defines one: `fn=(12) main`, or
-/// `cfn=(12) main` for a callee.
+/// Returns the function name from a line of a callgrind trace. Such a line is `fn=(12) main`, or
+/// `cfn=(12) main` for a callee. `None` if the line contains no function name.
 fn function(line: &str) -> Option<&str> {
     let (_, name) = line
         .strip_prefix("cfn=")
@@ -215,8 +216,9 @@ const FIRST: [&str; 5] = [
     "*libc.a:mem*(.text .text.*)",
     "*libc.a:*thread_area*(.text .text.*)",
 ];
-/// Patterns of sections with other functions that calls may need: a function that the compiler
-/// merges with equal ones under any of their names, and the rest of the C library.
+/// Patterns of sections with other functions that calls may need. The compiler merges one function
+/// with equal functions, and the first pattern matches any of their names. The other patterns match
+/// the rest of the C library.
 const LAST: [&str; 3] = [
     "*(.text*.*_5alloc7raw_vecINtB*_6RawVec*E8grow_one*)",
     "*libc.a:*(.text .text.*)",

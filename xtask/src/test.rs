@@ -54,16 +54,17 @@ const CHECKS: &[&[&str]] = &[
     &["hostport-check"],
     &["status-check"],
 ];
-/// Last check, on nodes where the `DaemonSet` has installed braid. Without `--all`, it is run with
-/// the option [`BRIEF`].
+/// Name of the check that runs last, on nodes where the `DaemonSet` has installed braid. Without
+/// `--all`, this check runs with the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
-/// Check on nodes where braid has the plugin names, but without a configuration of type `braid`.
+/// Check on nodes where braid is installed under the plugin names. The nodes have no configuration
+/// of type `braid`.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
 /// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
 const CRASH_STEP: u64 = 16;
 const QUICK_CRASH_STEP: u64 = 61;
-/// One in this many tests in network namespaces, and crash tests, runs with `--quick`.
+/// With `--quick`, one in this many network namespace tests runs, and one in this many crash tests.
 const QUICK_STEP: usize = 4;
 /// One in this many tests that need another kernel is run. Under emulation, a test takes many times
 /// as long.
@@ -189,8 +190,8 @@ fn build_tests(args: &Args) -> Result<()> {
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }
 
-/// Builds Kubernetes for the tests with an API server, and Multus for the tests in which braid
-/// takes over its pods.
+/// Builds Kubernetes for the tests with an API server. Builds Multus for the tests in which braid
+/// takes over pods from Multus.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::multus().map(drop)
@@ -328,9 +329,9 @@ fn crash_points(args: &Args) -> (u64, u64) {
     (step, sample::commit_number() % step)
 }
 
-/// Runs tests for which this machine's kernel lacks a feature, on the newest kernel: a sample that
-/// differs between commits. With `--all`, runs all tests that depend on the kernel, on three
-/// kernels.
+/// Runs tests on other kernels. Without `--all`, this is a sample of the tests for which this
+/// machine's kernel lacks a feature. The sample runs on the newest kernel and differs between
+/// commits. With `--all`, all tests that depend on the kernel run on three kernels.
 fn other_kernels(args: &Args) -> Result<()> {
     let journal = journal()?;
     let mut vm = if args.all {
@@ -351,8 +352,8 @@ fn other_kernels(args: &Args) -> Result<()> {
 }
 
 /// Runs checks on a real Kubernetes. Its nodes have the reference plugins, and the `DaemonSet`
-/// installs braid under their names. The last check also attaches pods to networks. With `--all`, a
-/// cluster with a configuration of type `braid` is checked first.
+/// installs braid under the names of these plugins. The last check also attaches pods to networks.
+/// With `--all`, a cluster with a configuration of type `braid` is checked first.
 fn cluster(args: &Args) -> Result<()> {
     let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
         let nodes = own::Nodes {

@@ -278,8 +278,9 @@ fn both(first: &str, second: &str) -> String {
     format!("{first}; first=$?; {second} && [ $first = 0 ]")
 }
 
-/// Returns a shell command that runs tests with the program `run`: this part of the tests of
-/// `target` that the journal `notes` lists as skipped because of the kernel.
+/// Returns a shell command that runs skipped tests of `target` with the program `run`. The journal
+/// `notes` lists the tests that were skipped because of the kernel. The command runs only the
+/// selection `part` of these tests.
 fn exactly(run: &str, notes: &Path, target: &str, part: Part) -> Result<String> {
     let tests = part.of(journal::left_to_other_kernels(notes, target)?);
     Ok(if tests.is_empty() {

@@ -8,7 +8,8 @@ use crate::report::{Beside, Report, Row};
 /// Minimum of connections and goodput with the fewest ports, relative to the best baseline. It is
 /// below 1 to allow for noise.
 const OF_BASELINE: f64 = 0.97;
-/// Minimum of connections and goodput with more ports, relative to the same with the fewest ports.
+/// Minimum of connections and goodput with more ports, relative to the values with the fewest
+/// ports.
 const OF_FEWEST: f64 = 0.9;
 
 /// Returns all budgets of the directories that are not baselines.
@@ -51,8 +52,8 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Returns the message about broken budgets if the reference opens 100 connections per second
-    /// with one port, and 10 with many.
+    /// Returns the error about broken budgets. The directory `own` opens `one` connections per
+    /// second with one port, and `many` with a thousand ports. The reference opens 100 and 10.
     fn broken(one: f64, many: f64, enforce: bool) -> String {
         let all = [
             (FLOOR, 0, 200.0),

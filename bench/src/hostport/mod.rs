@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
 }
 
-/// Returns the version of `iptables`, which tells if it writes nf_tables rules.
+/// Returns the version of `iptables`. The text tells if `iptables` writes nf_tables rules.
 fn iptables() -> Option<String> {
     let output = Command::new("iptables").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -118,8 +118,8 @@ fn row(plugins: &str, ports: u16) -> Row {
     Row::new(vec![("ports", ports.to_string())], plugins)
 }
 
-/// Creates the sites: first the floor, with a pod without host ports, then a node for each plugin
-/// directory and number of ports.
+/// Creates the sites. The first site is the floor, with a pod without host ports. Then each plugin
+/// directory gets a node for each number of ports.
 fn sites<'a>(args: &Args, contenders: &'a [Contender<'a>]) -> Result<Vec<(&'a str, Site<'a>)>> {
     let bar = progress(contenders.len() * args.ports().len())?;
     let mut sites = Vec::new();

@@ -21,7 +21,7 @@ const OF_THICK: f64 = 1.0 / 6.0;
 /// Maximum time of DEL of all interfaces, relative to DEL of one veth.
 const OF_FLOOR: f64 = 1.2;
 /// Maximum extra time of ADD for a pod without annotation, in milliseconds, compared with ADD
-/// without Kubernetes. It pays for a GET of the pod and its status update.
+/// without Kubernetes. In the extra time, braid gets the pod and updates its status.
 const LOOK_MS: f64 = 2.5;
 
 /// Returns the budgets for which the report has rows.
@@ -66,8 +66,9 @@ mod tests {
     use crate::budget::judge;
     use crate::report::tests::report;
 
-    /// Returns the message about broken budgets if thick Multus takes 60 ms, thin Multus 80 ms, and
-    /// the floor of DEL 20 ms.
+    /// Returns the error about broken budgets. `add` and `del` are braid's times in milliseconds,
+    /// and `look` is its extra time for a pod without annotation. Thick Multus takes 60 ms, thin
+    /// Multus 80 ms, and the floor of DEL 20 ms.
     fn broken(add: f64, del: f64, look: f64) -> String {
         let adds = [
             (THIN, 80.0),

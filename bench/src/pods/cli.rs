@@ -8,10 +8,10 @@ use std::time::Duration;
 /// Measure the attachment of a pod to its requested networks, by plugins that query an API server
 /// for them.
 ///
-/// Run it in the network namespace of the API server. Each directory's node has a link to it:
-/// 10.99.<number>.1/24 and 10.99.<number>.2/16, numbered from 1. The server's address must be in
-/// 10.99.0.0/24, on any interface. The objects must exist: the pods, their networks, and the
-/// accounts of the plugins.
+/// Run this command in the network namespace of the API server. Each directory's node has a link to
+/// this namespace. The addresses are 10.99.<number>.1/24 in this namespace and 10.99.<number>.2/16
+/// on the node, numbered from 1. The server's address must be in 10.99.0.0/24, on any interface.
+/// The objects must exist: the pods, their networks, and the accounts of the plugins.
 ///
 /// The floor is a separate row: one veth with address and default route.
 #[derive(clap::Args)]

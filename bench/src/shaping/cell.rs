@@ -31,8 +31,8 @@ const WINDOW_BITS: f64 = 6e6;
 /// Minimum of bits during a measurement of TCP. A flow reports several frames together. With
 /// [`WINDOW_BITS`], four flows at 1M were off by up to 7 %, with this number by 1.3 %.
 const TCP_WINDOW_BITS: f64 = 20e6;
-/// Number of TCP flows from which the measurement is longer. The initial retransmissions of so many
-/// flows fall into the measurement, and must make no difference.
+/// Minimum number of TCP flows for a longer measurement. The initial retransmissions of so many
+/// flows fall into the measurement. A longer measurement makes their effect small.
 const MANY_FLOWS: u16 = 16;
 const MANY_FLOWS_WINDOW: Duration = Duration::from_secs(4);
 

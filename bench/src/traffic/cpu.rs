@@ -8,8 +8,9 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// A moment, and the processors' idle time until then.
 ///
-/// The kernel measures idle time, but only samples busy time at each tick. Work that follows a
-/// timer, such as a queue's, would be counted by chance.
+/// The kernel measures idle time, but it only samples busy time at each tick. Samples would count
+/// work after a timer, such as the timer of a queue, by chance. So busy time is calculated from
+/// idle time.
 pub(crate) struct Moment {
     at: Instant,
     idle: Duration,

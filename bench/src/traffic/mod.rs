@@ -45,7 +45,8 @@ pub(crate) struct End<'a> {
 pub(crate) struct Way<'a> {
     pub(crate) from: End<'a>,
     pub(crate) to: End<'a>,
-    /// Destination address of the sender, unless it is the receiver's own address.
+    /// Forwarded address to which the sender sends; `None` if it sends to the receiver's own
+    /// address.
     pub(crate) entrance: Option<Entrance>,
 }
 

@@ -61,7 +61,8 @@ pub(crate) fn connect(
     Ok((from, accepted))
 }
 
-/// Connects from this address. The kernel would not choose it during duplicate address detection.
+/// Connects from `address` by an explicit bind. The kernel itself would not choose this address
+/// during duplicate address detection.
 fn connect_from(address: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() {
         AddressFamily::Inet

@@ -5,8 +5,8 @@ use super::networks::cnitool;
 use super::{CONF_DIR, Node, Pod, Value, bridged, calls, json, spy};
 use std::fs;
 
-/// Creates plugin files in a folder that is beside plugin lists, and also a folder and a file that
-/// are not plugins.
+/// Creates `folder`, which is beside plugin lists, with the files of `plugins`. Also creates a
+/// folder and a file in it that are not plugins.
 fn beside(folder: &str, plugins: &[(&str, Value)]) {
     fs::create_dir_all(folder).expect("a folder");
     fs::create_dir_all(format!("{folder}/00-folder.conf")).expect("a folder that is no plugin");

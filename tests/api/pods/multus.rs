@@ -1,5 +1,5 @@
 //! Known faults of Multus that braid must not have. `docs/conformance.md` lists the faults and
-//! their tests, here and elsewhere.
+//! their tests, in this file and in others.
 
 use super::{CONF_DIR, DEFAULT, NETWORKS, Node, Value, bridged, calls, json, spied, spy};
 use braid_core::k8s::DEFAULT_NETWORK;

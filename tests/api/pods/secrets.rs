@@ -1,5 +1,5 @@
-//! Secrets: braid never prints a token, or a secret in a network's configuration that is for a
-//! plugin.
+//! Secrets: braid never prints a token. It also never prints a plugin's secret from a network's
+//! configuration.
 
 use super::{NETWORK_STATUS, NETWORKS, Node, Value, bridged, calls, json, spy};
 use crate::token;
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 const SECRET: &str = "canary-5b1e77d0";
 
-/// Returns the configuration of a spy network that contains a password, and the keys of `more`.
+/// Returns the configuration of a spy network. The configuration contains a password and the keys
+/// of `more`.
 fn secretive(name: &str, more: &Value) -> Value {
     let mut conf = spy(name, more);
     conf["password"] = SECRET.into();

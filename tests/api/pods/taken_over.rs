@@ -47,7 +47,7 @@ fn node(namespace: &str) -> Option<Node> {
     Some(node)
 }
 
-/// Attaches a pod with Multus. `more` holds additional keys of its configuration.
+/// Attaches a pod with Multus. `more` holds additional keys of Multus' configuration.
 fn attach(node: &Node, pod: &Pod, more: &Value) {
     let reference = binary::reference()
         .expect("the reference plugins")
@@ -102,7 +102,7 @@ fn attach(node: &Node, pod: &Pod, more: &Value) {
     );
 }
 
-/// Returns the names of the files that Multus still has in `folder` and its folder `results`.
+/// Returns the names of the files that Multus still has in `folder` and in the subfolder `results`.
 fn noted(folder: &str) -> Vec<String> {
     let names = [folder.to_owned(), format!("{folder}/results")];
     let names = names

@@ -1,5 +1,5 @@
 //! Many pods created at the same time: the time until all are Ready, and the network plugin's share
-//! of it by containerd's metrics.
+//! of this time according to containerd's metrics.
 
 use crate::pods;
 use anyhow::{Context, Result};
@@ -216,8 +216,8 @@ fn timers(cluster: &Cluster, node: Node) -> Result<Timers> {
     Ok(TIMERS.map(|(name, labels)| timer(&metrics, name, labels)))
 }
 
-/// Reads the timer `name` with these labels from metrics in Prometheus' text format. The metrics
-/// omit a timer without calls, and it is returned as zero.
+/// Reads the timer `name` with these labels from metrics in Prometheus' text format. Returns zero
+/// if the metrics lack the timer, because they omit a timer without calls.
 fn timer(metrics: &str, name: &str, labels: &str) -> Timer {
     let value = |ending: &str| {
         let value = |line: &'_ str| -> Option<String> {

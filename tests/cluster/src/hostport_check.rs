@@ -83,7 +83,8 @@ pub(crate) fn await_kube_proxy(cluster: &Cluster, node: Node) -> Result<()> {
         .map(drop)
 }
 
-/// Returns the pods to create on node `at`. The pods with host ports belong to `node`.
+/// Returns the pods to create on node `at`. They include the pods with host ports only if `at` is
+/// `node`.
 fn pods_on(at: Node, node: Node) -> Vec<serde_json::Value> {
     let mut pods: Vec<_> = manifests::backend_pods(at)
         .chain([manifests::client_pod(at)])

@@ -10,7 +10,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Description of everything that [`find`] searches.
+/// Text that lists the kinds of leftovers that [`find`] searches for.
 pub(crate) const KINDS: &str = "links, network namespaces, leases and records under /var/lib/cni, /run/cni and /run/braid, nft rules";
 
 /// The runtime's folder of network namespaces.
@@ -37,8 +37,8 @@ pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Res
 }
 
 /// Deletes the network namespaces that contain only `lo`, and returns their number. A runtime
-/// leaves such a namespace if it is killed after creating the namespace and before recording it. No
-/// plugin was called for the namespace then.
+/// leaves such a namespace if it is killed before it records the new namespace. No plugin was
+/// called for such a namespace.
 pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
     let mut deleted = 0;
     for path in files(&cluster.root(node)?.join(NAMESPACES)) {
@@ -167,8 +167,8 @@ impl Traces {
             .any(|id| text.contains(id.get(..12).unwrap_or(id)))
     }
 
-    /// Returns true if the file is a leftover. This is a lease (a file named by an address), a
-    /// record in braid's folder of records, or a file of libcni with a sandbox ID in its path or
+    /// Returns true if the file is a leftover. A leftover is a lease (a file named by an address),
+    /// a record in braid's folder of records, or a file of libcni with a sandbox ID in its path or
     /// text.
     ///
     /// The file `run/braid/program` is not a leftover. It names the owner of an eBPF program's
@@ -191,8 +191,8 @@ impl Traces {
     }
 }
 
-/// Returns a pod's addresses: of its default network from its status, and of all networks from its
-/// `network-status` annotation.
+/// Returns a pod's addresses. The address of the default network is in the pod's status. The
+/// addresses of all networks are in its `network-status` annotation.
 fn addresses(pod: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(String::from);
     let entries = pods::network_status(pod);

@@ -24,8 +24,8 @@ use std::process::ExitCode;
     about = "Checks of a running cluster; `cargo xtask cluster --help` has the rest"
 )]
 enum Verb {
-    /// Create many pods at the same time and measure the time until all are Ready, and the runtime's
-    /// metrics of the network plugin
+    /// Create many pods at the same time and measure the time until all are Ready, and the
+    /// runtime's metrics of the network plugin
     Burst(burst::Options),
     /// Check the basics of a CNI plugin: pods Ready, reachable from both nodes, exec, logs, and no
     /// leftovers
@@ -38,8 +38,8 @@ enum Verb {
     /// Fail unless host ports and Services work as Kubernetes' conformance tests require; needs `up
     /// --kube-proxy`
     HostportCheck,
-    /// Fail unless Multus' end-to-end scripts pass after the plugin type in Multus' configuration,
-    /// and nothing else, was changed to braid; needs `deploy`
+    /// Fail unless Multus' end-to-end scripts pass with braid in place of Multus. Only the plugin
+    /// type in Multus' configuration is changed; needs `deploy`
     MultusCheck,
     /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and
     /// deploy/remove.yaml restores the nodes

@@ -1,6 +1,6 @@
-//! Check that Multus' end-to-end scripts pass with braid: `simple-pod`, `simple-macvlan1`,
-//! `default-route1`, `subdirectory-chaining` and `connection-limit` of its folder `e2e`, rewritten
-//! in Rust.
+//! Check that Multus' end-to-end scripts pass with braid. The scripts are `simple-pod`,
+//! `simple-macvlan1`, `default-route1`, `subdirectory-chaining` and `connection-limit` of Multus'
+//! folder `e2e`, rewritten in Rust.
 //!
 //! Multus' entry point generates each node's configuration and its kubeconfig. The only change is
 //! `"type": "braid"` instead of `"type": "multus"`. Account, role and CRD of networks come from
@@ -17,8 +17,8 @@ use config::Form;
 use serde_json::{Deserializer, Value};
 use std::time::Duration;
 
-/// Kinds of objects that the check creates from Multus' manifest. Its `DaemonSet` is not created:
-/// the check starts the entry point of its container as a process.
+/// Kinds of objects that the check creates from Multus' manifest. It does not create the manifest's
+/// `DaemonSet`. Instead, it starts the entry point of the `DaemonSet`'s container as a process.
 const KINDS: [&str; 4] = [
     "CustomResourceDefinition",
     "ClusterRole",

@@ -24,8 +24,8 @@ use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::{Cluster, Node, deploy};
 use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
 
-/// Number of pods that are attached before the nodes attach pods to networks. The runtime then
-/// calls braid by the names of the reference plugins.
+/// Number of pods that are attached before the nodes are configured to attach pods to networks.
+/// Until then, the runtime calls braid by the names of the reference plugins.
 const EARLIER: u16 = 4;
 /// Number of pods if `--brief` is set.
 const FEW: u16 = 8;
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// A few pods, no service killed, no times compared: one minute
     #[arg(long, conflicts_with_all = ["pods", "rounds"])]
     brief: bool,
-    /// Check only networks of types other than bridge and macvlan, as on another kernel
+    /// Check only networks of types other than bridge and macvlan, for a run on another kernel
     #[arg(long, conflicts_with_all = ["pods", "rounds", "brief"])]
     types: bool,
 }

@@ -101,7 +101,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Reads events until `holds` has been true for at least one event of `count` different pods.
+    /// Reads events until `count` different pods have had an event for which `holds` returns true.
     pub(crate) fn until(
         &mut self,
         what: &str,

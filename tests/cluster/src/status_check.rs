@@ -1,5 +1,5 @@
-//! Check that a failing STATUS of a plugin makes the node not Ready, with the plugin's reason, and
-//! that the node becomes Ready after the repair.
+//! Check that the node is not Ready while a plugin's STATUS fails. The node's condition must give
+//! the plugin's reason. After the repair, the node must become Ready.
 
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;

@@ -101,7 +101,7 @@ fn staging_modules(go_mod: &str) -> Vec<&str> {
     modules
 }
 
-/// Builds `commands` of `module` into `folder`, through a small module that requires it.
+/// Builds `commands` of `module` into `folder`, through a small Go module that requires `module`.
 pub(crate) fn go_build(
     folder: &Path,
     go_mod: &str,

@@ -73,7 +73,8 @@ fn copy_executables(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the file `program` to `to`. With a `script`, writes its text to `to` instead.
+/// Copies the file `program` to `to`. If `script` is given, writes the text `script` to `to`
+/// instead.
 fn copy(program: &Path, to: &Path, script: Option<&str>) -> io::Result<()> {
     let Some(script) = script else {
         fs::copy(program, to)?;
@@ -83,8 +84,8 @@ fn copy(program: &Path, to: &Path, script: Option<&str>) -> io::Result<()> {
     fs::set_permissions(to, fs::metadata(program)?.permissions())
 }
 
-/// Returns the script that starts braid on a node if `file` is a script that starts braid from the
-/// folder `from`; else `None`.
+/// Checks if `file` is a script that starts braid from the folder `from`. If so, returns the script
+/// that starts braid on a node; `None` for any other file.
 fn started_by(file: &Path, from: &Path) -> Result<Option<&'static str>> {
     let script = format!("#!{}/braid\n", from.display());
     let is_script =

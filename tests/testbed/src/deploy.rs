@@ -1,5 +1,5 @@
-//! Installation of braid on the nodes with deploy/braid.yaml, as an administrator does it, and its
-//! removal.
+//! Installation of braid on the nodes with deploy/braid.yaml, and its removal. Both follow the
+//! steps of an administrator.
 
 use crate::sh;
 use crate::state::{Cluster, Node};

@@ -1,4 +1,4 @@
-//! Network between the cluster's namespaces: three bridges, and a veth from each to every namespace.
+//! Network between the cluster's namespaces. A veth connects each bridge to each of its namespaces:
 //!
 //! ```text
 //!   braid-lan   br0 ──┬── eth0 braid-cp  10.99.0.1
@@ -20,8 +20,8 @@ pub const DEVICE: &str = "eth2";
 pub const ROUTERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 3, 1)];
 /// Address of the router's loopback. It represents a host behind the router.
 pub const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
-/// Address range on the bridge of `eth1` to which the router sends from the source address
-/// [`BEYOND`].
+/// Address range on the bridge of `eth1`. The router sends packets to this range from the source
+/// address [`BEYOND`].
 const FROM_BEYOND: &str = "198.18.1.32/27";
 
 /// Creates all namespaces, links, addresses and routes.

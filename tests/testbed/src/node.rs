@@ -29,7 +29,7 @@ const MOUNTS: &[(&str, &str)] = &[
 /// Time between the end of a service and its restart.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A service of a node. The node restarts it when it ends.
+/// A service that runs on a node. The node restarts a service that ends.
 #[derive(Clone, Copy)]
 pub enum Service {
     /// The container runtime.

@@ -142,7 +142,7 @@ impl Pki {
 }
 
 trait Ran {
-    /// Runs openssl until it ends. Its output is part of the error if it fails.
+    /// Runs openssl until it ends. If openssl fails, the error contains its output.
     fn ran(&mut self) -> Result<()>;
 }
 

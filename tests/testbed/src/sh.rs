@@ -44,8 +44,8 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and returns its standard output. If the command fails, the error has its standard
-/// error.
+/// Runs `command` and returns its standard output. If the command fails, the error contains the
+/// command's standard error.
 pub fn read(command: &mut Command) -> Result<String> {
     let out = command
         .stderr(Stdio::piped())

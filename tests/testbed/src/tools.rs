@@ -70,8 +70,9 @@ pub fn cnitool() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the folder of Multus' programs: the thin plugin, which queries the API server, the
-/// daemon with its shim, and the entry point. Builds them if one is missing.
+/// Returns the folder of Multus' programs, and builds them if one is missing. The programs are the
+/// thin plugin, the daemon with its shim, and the entry point. The thin plugin queries the API
+/// server itself.
 pub fn multus() -> Result<PathBuf> {
     const MODULE: &str = MULTUS_MODULE;
     const COMMANDS: [&str; 4] = ["multus", "multus-shim", "multus-daemon", "thin_entrypoint"];
@@ -105,8 +106,7 @@ fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
 }
 
 /// Installs podman, the programs that podman starts, busybox for an image, and iptables for the
-/// reference firewall plugin. The Debian package enables podman's systemd units, as packages of
-/// services do.
+/// reference firewall plugin. As a side effect, the Debian package enables podman's systemd units.
 pub fn podman() -> Result<()> {
     sh::apt(&[
         ("podman", "podman"),

@@ -1,6 +1,6 @@
 //! `cargo xtask bench --cluster`: starts sixty pods at the same time on a real Kubernetes, once
-//! with braid and once with the reference plugins. Pods in their node's network, for which no
-//! plugin is called, are the baseline.
+//! with braid and once with the reference plugins. The baseline is pods in their node's network,
+//! because no plugin is called for them.
 
 use super::budget::Budget;
 use crate::cluster::own;
@@ -17,19 +17,19 @@ enum Network {
     Host,
 }
 
-/// Order of the bursts with braid. Times differ by a tenth from burst to burst, and later bursts on
-/// the same cluster differ from earlier ones. So both kinds of network get the same share of early
-/// and late bursts.
+/// Order of the bursts with braid. Both kinds of network get the same share of early and late
+/// bursts, because later bursts on the same cluster differ from earlier ones. Times differ by a
+/// tenth from burst to burst.
 const TURNS: [Network; 8] = {
     use Network::{Host, Plugin};
     [Plugin, Host, Host, Plugin, Host, Plugin, Plugin, Host]
 };
-/// Bursts with the reference plugins. Two are enough, because the ratio to braid is far from its
-/// budget.
+/// Bursts with the reference plugins. Two are enough, because the measured ratio of braid to the
+/// reference plugins is far from the budget.
 const REFERENCE_TURNS: [Network; 2] = [Network::Plugin; 2];
 
-/// JSON pointers in the report of a burst to the mean time of plugin calls, measured by the
-/// runtime.
+/// JSON pointers into the report of a burst, for the mean times of the plugin calls that set up and
+/// tear down a network. The runtime measures these times.
 const SET_UP: &str = "/network/all/set_up/mean_ms";
 const TEAR_DOWN: &str = "/network/all/tear_down/mean_ms";
 /// JSON pointer to the time until all pods are Ready, measured by the test.
@@ -94,7 +94,7 @@ fn number(report: &Value, at: &str) -> Result<f64> {
         .with_context(|| format!("no {at} in {report}"))
 }
 
-/// Runs a burst for each turn, after an unmeasured one that warms the cluster.
+/// Runs a burst for each turn. Before them, an unmeasured burst warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
     own::with(
         own::Nodes {

@@ -21,8 +21,8 @@ pub(crate) struct Args {
     /// Measure the effect of `portmap`'s host ports on traffic instead of attachment latency
     #[arg(long, conflicts_with = "shaping")]
     pub(super) hostport: bool,
-    /// Measure a pod with networks from an API server, compared with Multus, instead of single
-    /// networks
+    /// Measure pods with networks from an API server instead of single networks; compares braid
+    /// with Multus
     #[arg(long, conflicts_with_all = ["shaping", "hostport"])]
     pub(super) pods: bool,
     /// Measure sixty pods at the same time on a real Kubernetes instead of single attachments

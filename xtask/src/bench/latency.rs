@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CONFLISTS: [&str; 5] = ["bridge", "bridge-ipmasq", "ptp", "macvlan", "chain"];
-/// Conflists with one plugin and host-local. ADD with them has a budget relative to the reference
-/// plugins.
+/// Conflists with one plugin and host-local. Each conflist has a budget for the time of ADD,
+/// relative to the reference plugins.
 const SINGLE: [&str; 3] = ["bridge", "ptp", "macvlan"];
 const MANY_LEASES: u64 = 10_000;
 const MANY_PORTS: u64 = 1000;
@@ -20,13 +20,15 @@ const NONE: Others = Others {
     count: 0,
 };
 /// Options of `braid-bench` for a node that already has another pod. The first pod with a bandwidth
-/// limit after a boot also loads the eBPF program, which is not measured.
+/// limit after a boot also loads the eBPF program. With another pod before the measured pods, the
+/// measurement leaves out this load.
 const BESIDE_ANOTHER: [&str; 2] = ["--beside", "1"];
 /// Factor by which ADD of a veth may take longer with bandwidth limits. Traffic from the container
 /// passes an ifb, and registering the ifb takes 0.09 ms of 1.2 ms.
 const LIMITED_VETH: f64 = 1.3;
-/// Plugins other than bridge that are measured with bandwidth limits, each with the factor by which
-/// ADD may take longer. It is larger for macvlan, because macvlan without limits is faster.
+/// Plugins other than bridge that are measured with bandwidth limits. Each has the factor by which
+/// the limits may lengthen its ADD. The factor is larger for macvlan, because macvlan without
+/// limits is faster.
 const LIMITED: [(&str, f64); 2] = [("ptp", LIMITED_VETH), ("macvlan", 1.6)];
 
 /// Number of leases or host ports that other containers have on the node.
@@ -245,8 +247,9 @@ impl Runs<'_> {
 /// Arguments of `ip link add` for an 802.1Q link.
 const VLAN: &str = "link lower type vlan id 7";
 
-/// Lists with an ADD budget relative to the reference plugins: name, conflist of the reference
-/// plugins, conflist of braid, and a kind of link that not every kernel has.
+/// Lists with a budget for the time of ADD, relative to the reference plugins. Each entry has a
+/// name, the conflist of the reference plugins, and the conflist of braid. The last field has the
+/// arguments of `ip link add` for a link, if a kernel may lack this kind of link.
 const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("tap", "tap", "tap", None),
     ("host-device", "host-device", "host-device", None),
@@ -259,8 +262,8 @@ const BESIDE_REFERENCE: [(&str, &str, &str, Option<&str>); 9] = [
     ("vrf", "vrf", "vrf-braid", Some("type vrf table 7")),
 ];
 
-/// True if the kernel can create a link with the arguments `link`. Tries it in a temporary
-/// namespace with a link `lower`, and prints a line if it fails.
+/// True if the kernel can create a link with the arguments `link`. The test runs in a temporary
+/// namespace that has a link `lower`. Prints a line if the kernel cannot create the link.
 fn makes(list: &str, link: &str) -> bool {
     let add = format!("ip link add lower type veth && ip link add name probe {link}");
     let made = sh::read(&mut sh::cmd("unshare", ["--net", "sh", "-c", &add])).is_ok();
@@ -308,8 +311,9 @@ fn plain() -> Vec<Ratio<'static>> {
     ratios
 }
 
-/// Returns the ratios of ADD with a netkit to ADD with a veth, by braid and by the reference
-/// plugin, and of DEL with a netkit to the kernel's own time for a veth (the floor).
+/// Returns three ratios for attachments by netkit. ADD is compared with braid's ADD of a veth, and
+/// with ADD by the reference plugin. DEL is compared with the floor, the kernel's own time for a
+/// veth.
 fn netkit() -> [Ratio<'static>; 3] {
     let calls = |verb, plugins| Calls::alone("ptp", verb, plugins);
     let ratio = |what: &str, verb, over, at_most| Ratio {
@@ -325,8 +329,8 @@ fn netkit() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// Returns the ratios of ADD with a bandwidth limit to ADD without one, and to ADD by the reference
-/// plugins.
+/// Returns the ratios for ADD with a bandwidth limit. It is compared with ADD without a limit, and
+/// with ADD by the reference plugins. In the last ratio, `bandwidth` is a separate plugin.
 fn limited() -> [Ratio<'static>; 3] {
     let add = |plugins| Calls::alone("bandwidth", "ADD", plugins);
     let ratio = |what: &str, of, over, at_most| Ratio {
@@ -353,8 +357,8 @@ fn limited() -> [Ratio<'static>; 3] {
     ]
 }
 
-/// Returns the ratios for a pod with all features: one call of braid, compared with the reference
-/// plugins called one by one.
+/// Returns the ratios for a pod with all features, which braid attaches in one call. ADD is
+/// compared with the reference plugins called one by one, and DEL with the floor.
 fn full() -> [Ratio<'static>; 2] {
     let calls = |verb, plugins| Calls::alone("full", verb, plugins);
     let (add, del) = (
@@ -377,8 +381,8 @@ fn full() -> [Ratio<'static>; 2] {
     ]
 }
 
-/// Returns the ratio of ADD with all features beside many ports of other pods to ADD without such
-/// ports.
+/// Returns the ratio of two ADDs with all features: on a node with many host ports of other pods,
+/// and on a node without such ports.
 fn many_ports() -> Ratio<'static> {
     let [of, over] = [MANY_PORTS, 0].map(|count| Calls {
         others: Others {
@@ -395,8 +399,8 @@ fn many_ports() -> Ratio<'static> {
     }
 }
 
-/// Returns the `--conflist` argument for a conflist that some sets of plugins replace by another
-/// file.
+/// Returns the `--conflist` argument for the conflist `list`. `own` has the names of plugin sets
+/// that use another file instead, each with its path.
 fn with_own(list: &str, own: &[(&str, PathBuf)]) -> String {
     let mut parts = vec![conflist(list)];
     for (name, path) in own {

@@ -198,8 +198,8 @@ impl<'a> Setup<'a> {
         self.write(&format!("{account}-{port}.kubeconfig"), &config.to_string())
     }
 
-    /// Writes a script that runs Multus' daemon with the files that it would have in its pod.
-    /// Returns the option of `braid-bench` that names the script.
+    /// Writes a script that runs Multus' daemon. The script first creates the files that the daemon
+    /// would have in its pod. Returns the option of `braid-bench` that names the script.
     fn daemon(&self) -> Result<String> {
         const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
         // With a given file instead of "auto" the daemon ends immediately.

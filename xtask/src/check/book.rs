@@ -25,8 +25,8 @@ const OTHER_PAGES: &[&str] = &[
 ];
 /// Page that says which files to change for an addition to braid.
 const ADDING: &str = "docs/adding.md";
-/// Page with a section for each feature that `braid doctor` checks. The names are in the file
-/// `FEATURES`.
+/// Page with a section for each feature that `braid doctor` checks. The file `FEATURES` has the
+/// names of the features.
 const TROUBLES: &str = "docs/troubleshooting.md";
 const FEATURES: &str = "cni-plugin/core/src/plan/feature.rs";
 /// Table of contents.
@@ -125,8 +125,8 @@ fn has_ending(path: impl AsRef<Path>, ext: &str) -> bool {
     path.as_ref().extension().is_some_and(|found| found == ext)
 }
 
-/// Returns links without a target, names of files that do not exist, and pages missing from the
-/// table of contents, as `file:line: fault`.
+/// Returns all faults as `file:line: fault`. A fault is a link without a target, the name of a file
+/// that does not exist, or a page missing from the table of contents.
 fn faults(pages: &Pages, sources: &[String], root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in pages {
@@ -272,7 +272,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// Returns the anchors of a page: its headings as mdBook and GitHub write them.
+/// Returns the anchors of a page. mdBook and GitHub derive an anchor from each heading.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in prose(text) {
@@ -292,7 +292,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the anchor of a heading, as if no other heading had the same title.
+/// Returns the anchor of a heading. Does not add the number that distinguishes headings with the
+/// same title.
 fn anchor(title: &str) -> String {
     let mut anchor = String::new();
     for c in title.trim().to_lowercase().chars() {

@@ -20,8 +20,7 @@ pub(super) fn all(folder: &str) -> Result<Vec<Source>> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Reads the Rust files below a folder. Leaves out files of tests, and the test modules of the
-/// others.
+/// Reads the Rust files below a folder. Leaves out test files, and the test modules in other files.
 pub(super) fn without_tests(folder: &str) -> Result<Vec<Source>> {
     let mut sources = all(folder)?;
     sources.retain(|source| !is_of_tests(source.path.trim_start_matches(folder)));

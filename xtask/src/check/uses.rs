@@ -146,7 +146,8 @@ impl Crate {
 }
 
 /// Resolves the start of a path (`crate`, `super`, `self`) in the module `at`. Returns the module
-/// in which the path begins, the rest of the path, and true if it has such a start.
+/// in which the path begins, and the rest of the path. Also returns true if the path starts with
+/// one of these words.
 fn rooted<'p>(at: &[String], path: &'p [String]) -> (Vec<String>, &'p [String], bool) {
     let mut here = at.to_vec();
     let mut rest = path;
@@ -309,7 +310,7 @@ fn is_punct(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == wanted)
 }
 
-/// True if these tokens are the rest of `#[cfg(test)]`.
+/// True if `rest`, the tokens after `#`, begins with `[cfg(test)]`.
 fn is_for_tests(rest: &[TokenTree]) -> bool {
     matches!(rest, [TokenTree::Group(attribute), ..] if attribute.stream().to_string().replace(' ', "") == "cfg(test)")
 }

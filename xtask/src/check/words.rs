@@ -22,7 +22,7 @@ struct Count {
 }
 
 /// Compares the comments of each folder with its ceiling. Also fails if a folder is below its
-/// ceiling by one or more, so that the ceiling is lowered.
+/// ceiling by one or more. The ceiling must then be lowered.
 pub(super) fn check() -> Result<String> {
     let list = fs::read_to_string(sh::root().join(CEILINGS))
         .with_context(|| format!("read {CEILINGS}"))?;

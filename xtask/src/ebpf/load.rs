@@ -1,9 +1,9 @@
-//! Test that a kernel accepts the object. Each program is loaded, and `shape` is also attached and
-//! fed with packets. The exception is `xsk_bind`, because not every kernel allows BPF LSM programs;
-//! `braid doctor` loads and tests that program.
+//! Test that a kernel accepts the object. All programs except `xsk_bind` are loaded, and `shape` is
+//! also attached and fed with packets. `xsk_bind` is left to `braid doctor`, because not every
+//! kernel allows BPF LSM programs.
 //!
-//! The test runs in a thread with a new network namespace, which ends with the devices and
-//! programs.
+//! The test runs in a thread with a new network namespace. The namespace, its devices and the
+//! programs end with the thread.
 
 use anyhow::{Context, Result, bail, ensure};
 use aya::maps::Array;

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the current checksums of the object and of every file below ebpf/ that determines it, in
-/// the format of sha256sum(1), ordered by path. The compiler is not included, because any compiler
-/// that is new enough may be used.
+/// Returns current checksums in the format of sha256sum(1), ordered by path. They cover the object
+/// and every file below ebpf/ that determines the object. The compiler is not included, because any
+/// compiler that is new enough may be used.
 pub(super) fn checksums() -> Result<String> {
     let root = sh::root();
     let mut files = vec![root.join(OBJECT)];

@@ -2,8 +2,8 @@
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// For use while editing, five minutes: a quarter of the tests on this kernel, and a few of
-    /// their crash points
+    /// For use while editing, five minutes: a quarter of the tests on this kernel, and a few crash
+    /// points
     #[arg(long)]
     pub(super) quick: bool,
     /// Every crash point, Debian's kernels 6.1, 6.12 and newest, and both clusters

@@ -45,8 +45,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs all lanes, and calls `work` for each stage with its time limit and its lane's `is_behind`.
-/// The limit is the stage's own, or the rest of the run's `limit` if that is shorter. Returns the
+/// Runs all lanes. Calls `work` for each stage, with the stage's time limit and its lane's
+/// `is_behind`. The time limit is shortened if less time is left of the run's `limit`. Returns the
 /// results in the order in which the stages ended.
 pub(super) fn run(
     lanes: &[Lane],

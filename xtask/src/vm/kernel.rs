@@ -86,8 +86,8 @@ fn unpack(apt: &Apt, package: &str, release: &str, dir: &Path) -> Result<()> {
     fs::rename(&partial, dir).with_context(|| format!("rename to {}", dir.display()))
 }
 
-/// Returns the name of the newest kernel package from the stanzas of the meta package, among
-/// versions that start with `wanted`.
+/// Returns the name of the newest kernel package with a version that starts with `wanted`, or with
+/// any version if `wanted` is `newest`. `stanzas` describes the versions of the meta package.
 fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     let mut newest = None;
     for stanza in stanzas.split("\n\n") {
@@ -110,8 +110,8 @@ fn choose<'a>(stanzas: &'a str, wanted: &str) -> Option<&'a str> {
     Some(package)
 }
 
-/// Returns the packages that a kernel package depends on. From 6.17 on, Debian splits it into base,
-/// binary and modules of the same release.
+/// Returns the packages that a kernel package depends on. From 6.17 on, Debian splits a kernel
+/// package into base, binary and modules of the same release.
 fn parts<'a>(stanza: &'a str, release: &str) -> Vec<&'a str> {
     let mut parts = dependencies(stanza);
     parts.retain(|name| name.starts_with("linux-") && name.ends_with(release));

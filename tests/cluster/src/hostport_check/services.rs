@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-/// Number of requests to a Service. If each request goes to either node's pods with equal
-/// probability, the pods of one node get no request with a probability of 2^-32.
+/// Number of requests to a Service. Each request goes to the pods of either node with equal
+/// probability. The probability that the pods of one node get no request is 2^-32.
 const TIMES: u32 = 32;
 /// Longest time until kube-proxy has written its rules. It writes them at most once a second.
 const SYNC: Duration = Duration::from_secs(20);
@@ -29,8 +29,8 @@ struct Service {
     node_ports: [u16; 2],
 }
 
-/// Creates the Services and sends requests to them from every kind of client. Their pods must be
-/// Ready.
+/// Creates the Services, and sends requests to them from every kind of client. The pods of the
+/// Services must already be Ready.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let manifests = [
         manifests::service(SPREAD, &[("externalTrafficPolicy", "Cluster")]),

@@ -25,7 +25,8 @@ const TOKEN: &str = "run/secrets/kubernetes.io/serviceaccount";
 const SECRETS: &str = "run/secrets";
 /// File with an administrator's configuration of Multus, which the entry point copies.
 const OWN: &str = "run/00-multus.conf";
-/// Text of the plugin's type before the change, which is the only change of the configuration.
+/// Plugin type in the configuration before the check changes it to `IS`. The check changes nothing
+/// else in the configuration.
 const WAS: &str = r#""type": "multus""#;
 const IS: &str = r#""type": "braid""#;
 /// Start of the line that the entry point prints when it has written the configuration.
@@ -89,8 +90,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs the entry point, which writes a node's configuration, and changes the plugin's type in this
-/// file from `multus` to `braid`.
+/// Runs the entry point, which writes a node's configuration. Then changes the plugin's type in
+/// this configuration from `multus` to `braid`.
 pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
     remove(cluster, node)?;
     let root = cluster.root(node)?;

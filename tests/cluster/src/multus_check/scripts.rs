@@ -77,9 +77,9 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that a pod that requests a default route in a network has no other default route, and
-    /// that another pod keeps the route of its default network. The network lacks the capability
-    /// `ips`.
+    /// Checks the default routes of two pods in a network without the capability `ips`. One pod
+    /// requests a default route in this network and has no other default route. The other pod keeps
+    /// the route of its default network.
     fn default_route1(&self) -> Result<()> {
         let macvlan = json!({"type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": {"type": "static"}});
         self.cluster.create(&[network(ROUTED, &json!([macvlan]))])?;
@@ -115,8 +115,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that many pods that are created at the same time become Ready, and that no two have
-    /// the same address.
+    /// Creates many pods at the same time. Checks that all become Ready, and that no two have the
+    /// same address.
     fn connection_limit(&self) -> Result<()> {
         let pod = |number: u16| {
             pod(
@@ -132,9 +132,9 @@ impl Check<'_> {
         )
     }
 
-    /// Checks that a plugin in the folder named after the default network runs as long as its file
-    /// exists. The runtime itself does not run this plugin, because the runtime's network has
-    /// another name.
+    /// Checks a plugin in the folder that is named after the default network. braid runs this
+    /// plugin as long as the plugin's file exists. The runtime itself does not run this plugin,
+    /// because the runtime's network has another name.
     fn subdirectory_chaining(&self) -> Result<()> {
         let tuning = json!({"cniVersion": "0.4.0", "name": "sysctltwiddle", "type": "tuning",
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});

@@ -14,9 +14,9 @@ struct Seen {
     links: Value,
 }
 
-/// Fails unless the `network-status` annotation of each pod with the label `app=<app>` has the
-/// expected networks of its node and agrees with the pod's network namespace. Also fails if two
-/// pods have the same address.
+/// Compares the `network-status` annotation of each pod with the label `app=<app>`. Fails unless
+/// the annotation has the expected networks of the pod's node and agrees with the pod's network
+/// namespace. Also fails if two pods have the same address.
 pub(crate) fn check(
     cluster: &Cluster,
     (app, nodes): (&str, [Node; 2]),

@@ -31,8 +31,8 @@ struct Server {
     leases: tempfile::NamedTempFile,
 }
 
-/// Attaches a pod to a network with the IPAM `dhcp`. Checks that its lease outlives the daemon that
-/// requested it, and ends with the pod.
+/// Attaches a pod to a network with the IPAM `dhcp`. Checks that the pod's lease outlives the
+/// daemon that requested the lease. Also checks that the lease ends with the pod.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let [node, _] = nodes;
     let server = Server::start()?;

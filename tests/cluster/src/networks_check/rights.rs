@@ -20,8 +20,8 @@ const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
 const OF_DEVICES: &str = "list resource.k8s.io/resourceslices";
 const CLAIM: &str = "ipamclaims.k8s.cni.cncf.io";
 
-/// Fails unless braid uses each right of the shipped role except [`OF_DEVICES`], and sends no
-/// request without a right.
+/// Fails unless braid uses each right of the shipped role except [`OF_DEVICES`]. Also fails if
+/// braid sends a request without the right to do so.
 pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     event(cluster, node)?;
     claim(cluster, node)?;
@@ -78,8 +78,8 @@ fn event(cluster: &Cluster, node: Node) -> Result<()> {
     pods::delete(cluster, "pod", APP)
 }
 
-/// Checks that two pods, one after the other, get the address of an `IPAMClaim`, and that the
-/// address becomes free when the claim is deleted.
+/// Creates two pods, one after the other. Checks that both get the address of an `IPAMClaim`, and
+/// that the address becomes free when the claim is deleted.
 fn claim(cluster: &Cluster, node: Node) -> Result<()> {
     cluster.create(&[manifests::claim()])?;
     let networks = json!([{"name": manifests::KEPT, "ipam-claim-reference": manifests::KEPT}]);

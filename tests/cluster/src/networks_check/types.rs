@@ -36,9 +36,9 @@ struct Typed {
     networks: Vec<(&'static str, String)>,
 }
 
-/// Attaches pods to networks of all types. Fails unless each pod has its requested networks, and
-/// its node gets everything back when the pod ends. If `is_brief`, there is only one pod and no
-/// vlan, because vlan traffic needs two pods.
+/// Attaches pods to networks of all types. Fails unless each pod has its requested networks. After
+/// the pods end, fails unless each node has its device back unchanged and has no leftovers. If
+/// `is_brief`, there is only one pod and no vlan, because vlan traffic needs two pods.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], is_brief: bool) -> Result<()> {
     let count = if is_brief { 1 } else { nodes.len() };
     let has_vlan = has_vlan(cluster, nodes[0])?;
@@ -252,8 +252,9 @@ fn check_device(cluster: &Cluster, typed: &Typed, before: &[(String, Value)]) ->
     Ok(())
 }
 
-/// Fails unless packets from the address of the sbr network leave by that network's interface, and
-/// packets from the pod's other addresses leave by eth0.
+/// Checks the interface of packets by their source address. Packets from the address of the sbr
+/// network must leave by that network's interface. Packets from the pod's other addresses must
+/// leave by eth0.
 fn check_sources(cluster: &Cluster, typed: &Typed) -> Result<()> {
     let (interface, address) = typed.address(cluster, SOURCED)?;
     let to = BEYOND.to_string();
