@@ -15,18 +15,19 @@ const DELCHAIN: u16 = 5;
 const NEWRULE: u16 = 6;
 const DELRULE: u16 = 8;
 const NEWSET: u16 = 9;
-const NEWSETELEM: u16 = 12;
+pub(super) const NEWSETELEM: u16 = 12;
 const DELSETELEM: u16 = 14;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const ACK: u16 = 0x4;
 const EXCL: u16 = 0x200;
-const CREATE: u16 = 0x400;
+pub(super) const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 /// `NFNL_SUBSYS_NFTABLES`, the resource id of a batch.
 const NFTABLES: u16 = 10;
 /// `NFT_DATA_VERDICT`.
 const DATA_VERDICT: u32 = 0xffff_ff00;
+const SET_INTERVAL: u32 = 0x4;
 const SET_MAP: u32 = 0x8;
 /// Hooks of base chains, `enum nf_inet_hooks` (`include/uapi/linux/netfilter.h`).
 pub(crate) const HOOK_PREROUTING: u32 = 0;
@@ -101,6 +102,17 @@ pub(crate) const SERVICE: Part = Part { kind: 13, len: 4 };
 /// `ifname`. Its bytes are in host byte order. `nft` shows a key with this part alone correctly
 /// only if the set's user data states that byte order.
 pub(crate) const IFNAME: Part = Part { kind: 41, len: 16 };
+
+/// Contents of a set.
+#[derive(Debug, Clone, Copy)]
+enum SetKind {
+    /// Keys.
+    Keys,
+    /// Intervals of keys.
+    Intervals,
+    /// Keys, each with a value of this type.
+    Map(Part),
+}
 
 /// Computes type and length of a concatenation: six bits of the type number for each part.
 fn concatenated(parts: &[Part]) -> Part {
@@ -288,12 +300,17 @@ impl Batch {
 
     /// Adds a set. It must be new.
     pub(crate) fn set(&mut self, name: &str, key: &[Part]) -> &mut Self {
-        self.new_set(EXCL, name, key, None)
+        self.new_set(EXCL, name, key, SetKind::Keys)
+    }
+
+    /// Adds a set of intervals. It must be new.
+    pub(crate) fn interval_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
+        self.new_set(EXCL, name, key, SetKind::Intervals)
     }
 
     /// Adds a set if missing.
     pub(crate) fn shared_set(&mut self, name: &str, key: &[Part]) -> &mut Self {
-        self.new_set(0, name, key, None)
+        self.new_set(0, name, key, SetKind::Keys)
     }
 
     /// Adds a map from keys to verdicts. It must be new.
@@ -302,7 +319,7 @@ impl Batch {
             EXCL,
             name,
             key,
-            Some(Part {
+            SetKind::Map(Part {
                 kind: DATA_VERDICT,
                 len: 0,
             }),
@@ -311,17 +328,22 @@ impl Batch {
 
     /// Adds a map from keys to values. It must be new.
     pub(crate) fn value_map(&mut self, name: &str, key: &[Part], value: &[Part]) -> &mut Self {
-        self.new_set(EXCL, name, key, Some(concatenated(value)))
+        self.new_set(EXCL, name, key, SetKind::Map(concatenated(value)))
     }
 
-    fn new_set(&mut self, flags: u16, name: &str, key: &[Part], value: Option<Part>) -> &mut Self {
+    fn new_set(&mut self, flags: u16, name: &str, key: &[Part], set: SetKind) -> &mut Self {
         let (id, Part { kind, len }) = (self.seq, concatenated(key));
+        let set_flags = match set {
+            SetKind::Keys => 0,
+            SetKind::Intervals => SET_INTERVAL,
+            SetKind::Map(_) => SET_MAP,
+        };
         self.change(NEWSET, CREATE | flags, |b| {
             b.text(2, name)
-                .number(3, value.map_or(0, |_| SET_MAP))
+                .number(3, set_flags)
                 .number(4, kind)
                 .number(5, len);
-            if let Some(Part { kind, len }) = value {
+            if let SetKind::Map(Part { kind, len }) = set {
                 b.number(6, kind).number(7, len);
             }
             b.number(10, id);
@@ -381,7 +403,7 @@ impl Batch {
         self.element(DELSETELEM, 0, set, key, |_| {})
     }
 
-    fn element(
+    pub(super) fn element(
         &mut self,
         kind: u16,
         flags: u16,

@@ -1,12 +1,14 @@
 //! IPv4 and IPv6 in keys and rules of nf_tables.
 
-use super::batch::{Batch, Part};
+use super::batch::{Batch, CREATE, NEWSETELEM, Part};
 use super::expression::REG_1;
 use super::key::bytes;
 use ipnet::IpNet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(crate) const NETWORK_HEADER: u32 = 1;
+/// `NFT_SET_ELEM_INTERVAL_END`: the key is the first one after an interval.
+const INTERVAL_END: u32 = 0x1;
 
 /// Address family, by its number in nf_tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,5 +64,26 @@ impl Batch {
     pub(crate) fn within(&mut self, net: &IpNet) -> &mut Self {
         self.mask(REG_1, &bytes(net.netmask()))
             .equals(REG_1, &bytes(net.network()))
+    }
+
+    /// Adds a subnet to a set of intervals, which has none of its addresses yet.
+    pub(crate) fn add_subnet(&mut self, set: &str, subnet: &IpNet) -> &mut Self {
+        let first = bytes(subnet.network());
+        self.element(NEWSETELEM, CREATE, set, &first, |_| {});
+        // An interval without an end reaches to the last address.
+        if let Some(after) = following(subnet.broadcast()) {
+            self.element(NEWSETELEM, CREATE, set, &bytes(after), |b| {
+                b.number(3, INTERVAL_END);
+            });
+        }
+        self
+    }
+}
+
+/// Returns the next address; `None` after the last one of the family.
+fn following(addr: IpAddr) -> Option<IpAddr> {
+    match addr {
+        IpAddr::V4(addr) => Some(Ipv4Addr::from(u32::from(addr).checked_add(1)?).into()),
+        IpAddr::V6(addr) => Some(Ipv6Addr::from(u128::from(addr).checked_add(1)?).into()),
     }
 }
