@@ -9,6 +9,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by a panic")]
 
 mod access;
+mod agent;
 mod audit;
 mod faults;
 mod kubelet;

@@ -4,9 +4,10 @@
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
 //!  top     ─ traffic of shaped interfaces             lint   ─ faults of manifests
-//!  dhcp    ─ the daemon of the dhcp IPAM
+//!  dhcp    ─ the daemon of the dhcp IPAM          agent  ─ the agent of a node
 //! ```
 
+mod agent;
 pub mod cni;
 mod conf;
 mod detach;
@@ -53,6 +54,7 @@ enum Command {
     Install(install::Arguments),
     Lint(lint::Arguments),
     Dhcp(dhcp::Arguments),
+    Agent(agent::Arguments),
 }
 
 /// Runs the command of the command line. If the program was started under a plugin's name, prints
@@ -83,6 +85,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Command::Install(arguments) => install::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
         Command::Dhcp(arguments) => dhcp::run(&arguments),
+        Command::Agent(arguments) => agent::run(arguments),
     };
     told(outcome)
 }

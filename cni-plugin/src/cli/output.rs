@@ -80,6 +80,14 @@ pub(super) fn json(value: &impl Serialize) -> Result<String, serde_json::Error> 
     serde_json::to_string_pretty(value).map(|text| text + "\n")
 }
 
+/// Sends the log lines of this process to standard error: time in UTC, level, target, values.
+pub(super) fn log_to_stderr() {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,12 @@
+//! Nodes of the cluster as values, and the decisions about them. Nothing here waits or changes the
+//! host.
+//!
+//! ```text
+//!  node   ─ a Node object: ranges of its pods, addresses
+//!  ranges ─ ranges of other nodes that get routes, and the ignored ones with the reason
+//!  index  ─ all nodes by name, updated by the watch
+//! ```
+
+pub mod index;
+pub mod node;
+pub mod ranges;

@@ -1,0 +1,71 @@
+//! The agent of a node: keeps the default network and the routes to other nodes right.
+//!
+//! ```text
+//!  watch ─► cluster (values) ─► network: routes, masquerading, conflist ─► kernel, file
+//!                │                                             │
+//!                └───────────── agent: the loop ───────────────┴─► health
+//!                                     └─► credentials: token and kubeconfig for calls
+//! ```
+//!
+//! One thread runs everything. The plugin call does not depend on the agent.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![forbid(unsafe_code)]
+
+mod agent;
+pub mod cluster;
+pub mod credentials;
+mod error;
+mod files;
+pub mod health;
+pub mod network;
+pub mod watch;
+
+pub use error::Error;
+
+use credentials::Paths;
+use std::fmt::{Display, Formatter};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Options of the agent.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// File with address and credentials of the API server. `None` means those of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Name of the node.
+    pub node_name: String,
+    /// Conflist to write.
+    pub conflist: PathBuf,
+    /// Files with which a call queries the API server. The conflist names the kubeconfig.
+    pub credentials: Paths,
+    /// Service account of the agent and of calls.
+    pub account: Account,
+    /// Address of `/healthz` and `/readyz`.
+    pub health_address: SocketAddr,
+}
+
+/// A service account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Display for Account {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "service account {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|err| Error::new("start the runtime", err))?;
+    runtime.block_on(agent::run(options))
+}

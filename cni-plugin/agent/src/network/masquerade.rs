@@ -1,0 +1,86 @@
+//! Masquerading of this node's pods on their way out of the cluster.
+
+use crate::Error;
+use crate::cluster::node::Node;
+use braid_node::effect::cluster_masquerade;
+use ipnet::IpNet;
+
+/// Ranges of the table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Masquerade {
+    /// Ranges of this node's pods.
+    pub pods: Vec<IpNet>,
+    /// Destinations that see the addresses of pods: pods and nodes of the cluster.
+    pub inside: Vec<IpNet>,
+}
+
+impl Masquerade {
+    /// Returns the ranges for a node with the pod ranges `own`. `routed` are the ranges of other
+    /// nodes.
+    pub fn of<'a>(
+        own: &[IpNet],
+        routed: impl IntoIterator<Item = IpNet>,
+        nodes: impl IntoIterator<Item = &'a Node>,
+    ) -> Self {
+        let mut inside = own.to_vec();
+        inside.extend(routed);
+        for node in nodes {
+            for address in &node.addresses {
+                inside.push(IpNet::from(*address));
+            }
+        }
+        Self {
+            pods: own.to_vec(),
+            inside: IpNet::aggregate(&inside),
+        }
+    }
+
+    /// Writes the table.
+    pub fn write(&self) -> Result<(), Error> {
+        cluster_masquerade::replace(&self.pods, &self.inside)
+            .map_err(|err| Error::new("masquerade pods", err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    /// Returns true if the address sees the addresses of pods.
+    fn is_inside(masquerade: &Masquerade, address: IpAddr) -> bool {
+        masquerade
+            .inside
+            .iter()
+            .any(|range| range.contains(&address))
+    }
+
+    #[test]
+    fn pods_and_nodes_of_the_cluster_see_the_addresses_of_pods() {
+        let range = |text: &str| text.parse::<IpNet>().expect("a range");
+        let node = Node {
+            name: "a".into(),
+            uid: "a".into(),
+            created: 0,
+            ranges: Vec::new(),
+            addresses: vec!["192.0.2.7".parse().expect("an address")],
+        };
+        let masquerade = Masquerade::of(
+            &[range("10.244.1.0/24")],
+            [range("10.244.2.0/24"), range("fd00:2::/64")],
+            [&node],
+        );
+        assert_eq!(masquerade.pods, [range("10.244.1.0/24")]);
+        for (address, expected) in [
+            ("10.244.1.5", true),
+            ("10.244.2.5", true),
+            ("192.0.2.7", true),
+            ("fd00:2::5", true),
+            ("192.0.2.8", false),
+            ("10.244.3.5", false),
+        ] {
+            let parsed = address.parse().expect("an address");
+            assert_eq!(is_inside(&masquerade, parsed), expected, "{address}");
+        }
+    }
+}
