@@ -344,7 +344,7 @@ fn spreads<S: Serializer>(
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a row with these samples of the figure `rate`.
+    /// Returns a row with the figure `rate`, which has the samples `rates`.
     fn row(plugins: &str, ports: u16, rates: &[f64]) -> Row {
         let mut row = Row::new(vec![("ports", ports.to_string())], plugins);
         for rate in rates {

@@ -151,7 +151,8 @@ fn figures(burst: &Burst) -> Figures {
         .collect()
 }
 
-/// Returns the counts of strace, summed over the concurrently attached pods.
+/// Returns the numbers of system calls, forks, threads and execs that strace counted, summed over
+/// the concurrently attached pods.
 fn traced(burst: &Burst) -> Figures {
     let trace = burst.trace;
     let counts = [trace.syscalls, trace.forks, trace.threads, trace.execs];

@@ -3,7 +3,7 @@
 use braid_core::plugins;
 use braid_node::ipam;
 
-/// Own name of the program.
+/// Name of the program.
 pub(super) const PROGRAM: &str = "braid";
 
 /// Names of the reference plugins that the program replaces.

@@ -35,7 +35,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// One command per line, after its namespace
+    /// Lines of a namespace and a command
     Text,
     /// An array of objects
     Json,

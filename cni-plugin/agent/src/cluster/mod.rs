@@ -1,5 +1,4 @@
-//! Nodes of the cluster as values, and the decisions about them. Nothing here waits or changes the
-//! host.
+//! Nodes of the cluster, and the decisions about them. Nothing here waits or changes the host.
 //!
 //! ```text
 //!  node   ─ a Node object: ranges of its pods, addresses

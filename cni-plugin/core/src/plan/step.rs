@@ -109,7 +109,8 @@ pub enum Legacy {
     },
     /// Policy routing rules for an attachment.
     Rules {
-        /// The link that has the addresses or is the input link of the rules.
+        /// The link of the attachment. A rule is selected by this input link, or by an address of
+        /// the link.
         at: LinkRef,
         /// Addresses of the attachment from its result. Their rules are deleted even if the link is
         /// gone.

@@ -9,9 +9,9 @@ use braid_core::cni::Owner;
 use std::env;
 use std::fmt::Write;
 
-/// Environment variable with four fields for each foreign plugin among this process's parents:
-/// container, interface, network, plugin. The outermost plugin is first. Each field ends with a
-/// `/`, which the kernel and CNI do not allow in these names.
+/// Environment variable with four fields for each foreign plugin among the ancestors of this
+/// process: container, interface, network, plugin. The outermost plugin is first. Each field ends
+/// with a `/`, which the kernel and CNI do not allow in these names.
 const VARIABLE: &str = "BRAID_WITHIN";
 const FIELDS: usize = 4;
 

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Access to the API server, to the kubelet and to the kubelet's device plugins. Implemented by
-/// [`Kubernetes`] for the plugin call and by [`NoCluster`] for callers without Kubernetes. Other
-/// callers may read manifests, or the caches of a long-running process.
+/// [`Kubernetes`] for the plugin call and by [`NoCluster`] for callers without Kubernetes. A
+/// long-running process can implement it with its caches.
 pub trait Cluster {
     /// Creates a source of pods, networks and claims, without sending a request yet. `limit` is the
     /// time limit of all requests together; `None` means the default limits.

@@ -38,8 +38,8 @@ pub struct LinkFact {
     /// Operationally up.
     pub oper_up: bool,
     /// The kernel's flag `IFF_RUNNING`. It is set if the link is operationally up, or if the kernel
-    /// has not yet processed a change of the carrier. The second case includes a bridge that came
-    /// up before its first port and has no configured address.
+    /// has not yet processed a change of the carrier. An example of
+    /// such a link is a bridge without an address that came up before its first port.
     pub running: bool,
     /// Has a carrier (`IFF_LOWER_UP`).
     pub carrier: bool,

@@ -1,4 +1,4 @@
-//! Files that describe an attachment to another program.
+//! Files in which other programs read about an attachment.
 
 use super::state::{State, Verb, refuse_if};
 use crate::plan::facts::{Facts, Need};

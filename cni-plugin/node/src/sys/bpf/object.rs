@@ -32,7 +32,7 @@ const NOEXIST: u64 = 1;
 const INSTRUCTION: usize = 8;
 /// First byte of an instruction that loads 64 bits.
 const LOAD_64: u8 = 0x18;
-/// Source register of a 64-bit load that loads a map by file descriptor.
+/// Value in the source register field of a 64-bit load: the constant is the descriptor of a map.
 const MAP_FD: u8 = 1 << 4;
 
 /// Start of `union bpf_attr` for `BPF_MAP_CREATE`.

@@ -187,7 +187,7 @@ impl Script {
         })))
     }
 
-    /// Adds a link that the socket with this name can look up.
+    /// Adds the link `name`, which the socket `socket` can look up.
     pub(crate) fn link(&self, socket: &'static str, name: &str, index: u32) {
         let at = (socket, name.to_owned());
         self.0.borrow_mut().links.insert(at, index);
