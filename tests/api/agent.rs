@@ -212,6 +212,7 @@ fn await_true(what: &str, is_true: impl Fn() -> bool) {
 /// Returns status line and body of a request to the agent.
 fn ask(path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(HEALTH).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n"
@@ -316,13 +317,17 @@ fn absurd_ranges_of_other_nodes_move_no_traffic_and_stop_nothing() {
     let Some(pair) = Pair::new("agent-absurd", 74) else {
         return;
     };
+    // The range of a Node that another program routes already.
     let foreign = "ip route add 10.74.9.0/24 via 192.0.2.9 proto bird";
     pair.world.sandbox.run(foreign);
+    // Nodes of one second are ordered by their random UIDs.
+    std::thread::sleep(Duration::from_millis(1100));
     let others = [
         "0.0.0.0/0",
         "192.0.2.0/28",
         "10.74.1.128/25",
         "10.74.2.0/25",
+        "10.74.9.0/24",
     ];
     for (number, range) in others.iter().enumerate() {
         pair.create_node(&format!("agent-absurd-{number}"), range, "192.0.2.66");
@@ -339,6 +344,7 @@ fn absurd_ranges_of_other_nodes_move_no_traffic_and_stop_nothing() {
     assert_eq!(pair.world.sandbox.json("ip -j route show default"), before);
     let bird = pair.world.sandbox.list("ip -j route show proto bird");
     assert_eq!(bird.len(), 1);
+    assert_eq!(bird[0]["gateway"], "192.0.2.9");
     for number in 0..others.len() {
         pair.delete_node(&format!("agent-absurd-{number}"));
     }

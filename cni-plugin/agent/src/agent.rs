@@ -155,7 +155,8 @@ impl Agent<'_> {
             }
         };
         match self.credentials.due() {
-            Some(due) => next.min(due.saturating_duration_since(Instant::now())),
+            // A renewal that failed is overdue, and must not be tried without a pause.
+            Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),
             None => next,
         }
     }
@@ -186,12 +187,13 @@ impl Agent<'_> {
         };
         let (accepted, ignored) = ranges::judge(self.index.nodes(), name, &reserved);
         let lookups = self.kernel.lookups(&routes::gateways(&accepted)).await?;
-        let (desired, unrouted) = routes::direct(&accepted, &lookups);
+        let (desired, mut unrouted) = routes::direct(&accepted, &lookups);
         let present = self.kernel.routes().await?;
         let mut failed = None;
         for change in routes::changes(&present, &desired) {
             match self.kernel.change(&change).await {
-                Ok(()) => tracing::info!(%change, "changed a route"),
+                Ok(true) => tracing::info!(%change, "changed a route"),
+                Ok(false) => unrouted.extend(routes::taken(&change, &accepted)),
                 // One bad route blocks nothing.
                 Err(err) => failed = Some(err),
             }
@@ -199,11 +201,13 @@ impl Agent<'_> {
         let routed = accepted.iter().map(|accepted| accepted.range);
         let masquerade = Masquerade::of(&own_ranges, routed, self.index.nodes());
         self.report(ignored, unrouted);
-        forwarding::enable()?;
-        masquerade.write()?;
+        // A Node that was just registered again gets its ranges later. Running pods stay
+        // masqueraded until then.
         if own_ranges.is_empty() {
             return Ok(Some(format!("Node {name:?} has no pod range yet")));
         }
+        forwarding::enable()?;
+        masquerade.write()?;
         self.credentials.renew(&self.client, &own).await?;
         let kubeconfig = &self.options.credentials.kubeconfig;
         let values = Values {

@@ -15,6 +15,13 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// No such process: the route does not exist.
+const ESRCH: i32 = 3;
+/// The route exists.
+const EEXIST: i32 = 17;
+/// No such device.
+const ENODEV: i32 = 19;
+
 /// The link of the node's own address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink {
@@ -62,19 +69,24 @@ impl Kernel {
         Ok(routes)
     }
 
-    /// Carries out a change.
-    pub async fn change(&self, change: &Change) -> Result<(), Error> {
+    /// Carries out a change. Returns false if another program has a route to the range.
+    pub async fn change(&self, change: &Change) -> Result<bool, Error> {
         let done = match change {
-            Change::Set(route) => {
+            Change::Add(route) => self.handle.route().add(message(route)?).execute().await,
+            Change::Replace(route) => {
                 let request = self.handle.route().add(message(route)?);
                 request.replace().execute().await
             }
             Change::Delete(route) => self.handle.route().del(message(route)?).execute().await,
         };
-        match done {
+        match (change, done) {
+            (Change::Add(_), Err(err)) if code_of(&err) == -EEXIST => Ok(false),
             // The kernel deleted the route with its link, or another program deleted it.
-            Err(err) if matches!(change, Change::Delete(_)) && is_missing(&err) => Ok(()),
-            done => done.map_err(|err| Error::new(change, err)),
+            (Change::Delete(_), Err(err)) if [-ESRCH, -ENODEV].contains(&code_of(&err)) => Ok(true),
+            (_, done) => {
+                done.map_err(|err| Error::new(change, err))?;
+                Ok(true)
+            }
         }
     }
 
@@ -259,15 +271,12 @@ fn message(route: &Route) -> Result<RouteMessage, Error> {
     })
 }
 
-fn is_missing(err: &rtnetlink::Error) -> bool {
-    /// No such process: the route does not exist.
-    const ESRCH: i32 = 3;
-    /// No such device.
-    const ENODEV: i32 = 19;
+/// Returns the negative error number of the kernel; 0 if the error is not the kernel's.
+fn code_of(err: &rtnetlink::Error) -> i32 {
     if let rtnetlink::Error::NetlinkError(message) = err {
-        [-ESRCH, -ENODEV].contains(&message.raw_code())
+        message.raw_code()
     } else {
-        false
+        0
     }
 }
 

@@ -94,8 +94,10 @@ pub fn direct(
 /// A change of one route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Adds the route, or replaces the agent's own route to the same range.
-    Set(Route),
+    /// Adds a route. A route of another program to the same range stays.
+    Add(Route),
+    /// Replaces the agent's own route to the same range.
+    Replace(Route),
     /// Deletes the agent's own route.
     Delete(Route),
 }
@@ -104,11 +106,15 @@ pub enum Change {
 /// became part of a larger one stays reachable.
 pub fn changes(present: &BTreeSet<Route>, desired: &BTreeSet<Route>) -> Vec<Change> {
     let kept: BTreeSet<IpNet> = desired.iter().map(|route| route.dst).collect();
-    let mut changes: Vec<Change> = desired
-        .difference(present)
-        .cloned()
-        .map(Change::Set)
-        .collect();
+    let own: BTreeSet<IpNet> = present.iter().map(|route| route.dst).collect();
+    let mut changes = Vec::new();
+    for route in desired.difference(present) {
+        changes.push(if own.contains(&route.dst) {
+            Change::Replace(route.clone())
+        } else {
+            Change::Add(route.clone())
+        });
+    }
     for route in present.difference(desired) {
         // The kernel replaces the route of an equal range.
         if !kept.contains(&route.dst) {
@@ -118,11 +124,27 @@ pub fn changes(present: &BTreeSet<Route>, desired: &BTreeSet<Route>) -> Vec<Chan
     changes
 }
 
+/// Returns the range of an added route that another program has; `None` for other changes.
+pub fn taken(change: &Change, accepted: &[Accepted<'_>]) -> Option<Unrouted> {
+    let Change::Add(route) = change else {
+        return None;
+    };
+    let owner = accepted
+        .iter()
+        .find(|accepted| accepted.range == route.dst)?;
+    Some(Unrouted {
+        node: owner.node.name.clone(),
+        range: route.dst,
+        reason: "another program has a route to the range",
+    })
+}
+
 impl Display for Change {
     /// Prints the command that an administrator would type.
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let (word, Route { dst, via, link }) = match self {
-            Self::Set(route) => ("replace", route),
+            Self::Add(route) => ("add", route),
+            Self::Replace(route) => ("replace", route),
             Self::Delete(route) => ("del", route),
         };
         let family = match (dst, via) {
@@ -246,7 +268,7 @@ mod tests {
             changes,
             [
                 "ip route replace 10.2.0.0/24 via 10.99.0.22 dev if7 proto 98",
-                "ip route replace 10.4.0.0/24 via 10.99.0.4 dev if7 proto 98",
+                "ip route add 10.4.0.0/24 via 10.99.0.4 dev if7 proto 98",
                 "ip route del 10.3.0.0/24 via 10.99.0.3 dev if7 proto 98",
             ]
         );
