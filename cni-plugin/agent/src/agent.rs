@@ -3,7 +3,6 @@
 use crate::cluster::index::Index;
 use crate::cluster::ranges::{self, Ignored, Reserved};
 use crate::credentials::Credentials;
-use crate::files::{self, PUBLIC};
 use crate::health::{self, Reason};
 use crate::network::conflist::{self, Values};
 use crate::network::forwarding;
@@ -12,6 +11,7 @@ use crate::network::masquerade::Masquerade;
 use crate::network::routes::{self, Unrouted};
 use crate::watch::{self, Nodes};
 use crate::{Error, Options};
+use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -20,6 +20,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+/// Mode of the conflist.
+const CONFLIST_MODE: u32 = 0o644;
 /// Pause after a change of an object, in which other changes arrive.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Time after which the kernel's state is compared again without a change of an object.
@@ -37,7 +39,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
         options.credentials.clone(),
         options.account.clone(),
         &config,
-    );
+    )?;
     let client =
         Client::try_from(config).map_err(|err| Error::new("prepare the client of the API", err))?;
     let mut agent = Agent {
@@ -49,25 +51,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
         reported: Reported::default(),
         readiness,
     };
-    let mut nodes = Nodes::new(client);
-    let mut due = Instant::now() + RESYNC;
-    loop {
-        tokio::select! {
-            event = nodes.next() => match event {
-                Some(Ok(event)) => {
-                    if watch::update(&mut agent.index, &event) {
-                        due = due.min(Instant::now() + SETTLE);
-                    }
-                }
-                Some(Err(err)) => agent.lost(&err),
-                None => return Err(Error::new("watch nodes", "the stream ended")),
-            },
-            () = tokio::time::sleep_until(due) => {
-                due = Instant::now() + agent.reconcile().await;
-            }
-            () = stopped(&mut term) => return Ok(()),
-            () = stopped(&mut int) => return Ok(()),
-        }
+    // A signal ends the agent also during a comparison.
+    tokio::select! {
+        ended = agent.work(Nodes::new(client)) => ended,
+        () = stopped(&mut term) => Ok(()),
+        () = stopped(&mut int) => Ok(()),
     }
 }
 
@@ -115,6 +103,27 @@ struct Reported {
 }
 
 impl Agent<'_> {
+    /// Follows the nodes until the watch ends.
+    async fn work(&mut self, mut nodes: Nodes) -> Result<(), Error> {
+        let mut due = Instant::now() + RESYNC;
+        loop {
+            tokio::select! {
+                event = nodes.next() => match event {
+                    Some(Ok(event)) => {
+                        if watch::update(&mut self.index, &event) {
+                            due = due.min(Instant::now() + SETTLE);
+                        }
+                    }
+                    Some(Err(err)) => self.lost(&err),
+                    None => return Err(Error::new("watch nodes", "the stream ended")),
+                },
+                () = tokio::time::sleep_until(due) => {
+                    due = Instant::now() + self.reconcile().await;
+                }
+            }
+        }
+    }
+
     /// Reports an error of the watch. Known nodes keep their routes.
     fn lost(&mut self, err: &kube::runtime::watcher::Error) {
         tracing::warn!(error = %err, "watch nodes");
@@ -161,30 +170,57 @@ impl Agent<'_> {
         }
     }
 
-    /// Sets routes, renews the credentials of calls, then writes the conflist. Returns the reason if pods cannot be served yet.
+    /// Sets routes and masquerading, renews the credentials of calls, then writes the conflist.
+    /// Returns the reason if pods cannot be served yet.
     async fn set_up(&mut self) -> Result<Reason, Error> {
         let name = &self.options.node_name;
         let Some(own) = self.index.node(name).cloned() else {
             return Ok(Some(format!("there is no Node {name:?}")));
         };
-        let path = &self.options.conflist;
-        let reading = format!("read {}", path.display());
+        let conflist = &self.options.conflist;
+        let reading = format!("read {}", conflist.display());
         // The owner of another network makes its routes as well.
-        if let Some(refusal) = conflist::refusal(path).map_err(|err| Error::new(reading, err))? {
+        if let Some(refusal) =
+            conflist::refusal(conflist).map_err(|err| Error::new(reading, err))?
+        {
             return Ok(Some(refusal));
         }
-        let own_ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
         let Some(uplink) = self.kernel.uplink(&own.addresses).await? else {
             return Ok(Some(format!(
                 "no link has an InternalIP of Node {name:?}: {:?}",
                 own.addresses
             )));
         };
+        let ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
+        let (routed, failed) = self.set_routes(&ranges, uplink.networks.clone()).await?;
+        // A Node that was just registered again gets its ranges later. Running pods stay
+        // masqueraded until then.
+        if ranges.is_empty() {
+            return Ok(Some(format!(
+                "Node {:?} has no pod range yet",
+                self.options.node_name
+            )));
+        }
+        forwarding::enable(&uplink.name)?;
+        Masquerade::of(&ranges, routed, self.index.nodes()).write()?;
+        self.credentials.renew(&self.client, &own).await?;
+        self.write_conflist(ranges, uplink.mtu)?;
+        failed.map_or(Ok(None), Err)
+    }
+
+    /// Sets the routes to other nodes. Returns the accepted ranges, and the error of a change that
+    /// failed.
+    async fn set_routes(
+        &mut self,
+        own: &[IpNet],
+        links: Vec<IpNet>,
+    ) -> Result<(Vec<IpNet>, Option<Error>), Error> {
         let reserved = Reserved {
-            own: own_ranges.clone(),
-            links: uplink.networks,
+            own: own.to_vec(),
+            links,
             services: Vec::new(),
         };
+        let name = &self.options.node_name;
         let (accepted, ignored) = ranges::judge(self.index.nodes(), name, &reserved);
         let lookups = self.kernel.lookups(&routes::gateways(&accepted)).await?;
         let (desired, mut unrouted) = routes::direct(&accepted, &lookups);
@@ -198,30 +234,25 @@ impl Agent<'_> {
                 Err(err) => failed = Some(err),
             }
         }
-        let routed = accepted.iter().map(|accepted| accepted.range);
-        let masquerade = Masquerade::of(&own_ranges, routed, self.index.nodes());
+        let routed = accepted.iter().map(|accepted| accepted.range).collect();
         self.report(ignored, unrouted);
-        // A Node that was just registered again gets its ranges later. Running pods stay
-        // masqueraded until then.
-        if own_ranges.is_empty() {
-            return Ok(Some(format!("Node {name:?} has no pod range yet")));
-        }
-        forwarding::enable()?;
-        masquerade.write()?;
-        self.credentials.renew(&self.client, &own).await?;
+        Ok((routed, failed))
+    }
+
+    fn write_conflist(&self, ranges: Vec<IpNet>, mtu: u32) -> Result<(), Error> {
         let kubeconfig = &self.options.credentials.kubeconfig;
-        let values = Values {
-            ranges: own_ranges,
-            mtu: uplink.mtu,
+        let text = conflist::text(&Values {
+            ranges,
+            mtu,
             kubeconfig: kubeconfig.display().to_string(),
-        };
-        let doing = format!("write {}", path.display());
-        if files::replace(path, &conflist::text(&values), PUBLIC)
-            .map_err(|err| Error::new(doing, err))?
-        {
+        });
+        let path = &self.options.conflist;
+        let is_new = replace(path, &text, CONFLIST_MODE)
+            .map_err(|err| Error::new(format_args!("write {}", path.display()), err))?;
+        if is_new {
             tracing::info!(path = %path.display(), "wrote the conflist");
         }
-        failed.map_or(Ok(None), Err)
+        Ok(())
     }
 
     fn report(&mut self, ignored: Vec<Ignored>, unrouted: Vec<Unrouted>) {

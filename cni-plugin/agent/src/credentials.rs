@@ -7,15 +7,15 @@
 //! ```
 
 use crate::cluster::node::Node;
-use crate::files::{self, PRIVATE};
 use crate::{Account, Error};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use braid_core::k8s::kubeconfig::{self, AUTHORITY, TOKEN};
+use braid_node::sys::replace::replace;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
-use serde_json::json;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ use tokio::time::Instant;
 
 /// Requested lifetime of a token in seconds. The server may grant less.
 const LIFETIME_SECONDS: i64 = 24 * 60 * 60;
+/// Mode of the files, which only root may read.
+const PRIVATE: u32 = 0o600;
 /// Longest time of one request.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -50,14 +52,19 @@ pub struct Credentials {
     paths: Paths,
     account: Account,
     server: String,
-    authority: Option<String>,
+    authority: String,
     held: Option<Held>,
 }
 
 impl Credentials {
-    /// Creates the keeper for the server of `config`. It writes nothing yet.
-    pub fn new(paths: Paths, account: Account, config: &Config) -> Self {
-        Self {
+    /// Creates the keeper for the server of `config`. It writes nothing yet. Fails without the
+    /// certificate of the server's authority, which calls need.
+    pub fn new(paths: Paths, account: Account, config: &Config) -> Result<Self, Error> {
+        let certificates = config.root_cert.as_deref().ok_or_else(|| {
+            let why = "they have no certificate of the server's authority";
+            Error::new("read the credentials of the API", why)
+        })?;
+        Ok(Self {
             paths,
             account,
             server: config
@@ -65,9 +72,9 @@ impl Credentials {
                 .to_string()
                 .trim_end_matches('/')
                 .to_owned(),
-            authority: config.root_cert.as_deref().map(pem),
+            authority: pem(certificates),
             held: None,
-        }
+        })
     }
 
     /// Returns the time when [`Credentials::renew`] is due next.
@@ -125,34 +132,18 @@ impl Credentials {
     }
 
     fn write(&self, token: &str) -> Result<(), Error> {
-        let replace = |path: &Path, text: &str| {
-            files::replace(path, text, PRIVATE)
+        let write = |path: &Path, text: &str| {
+            replace(path, text, PRIVATE)
                 .map_err(|err| Error::new(format_args!("write {}", path.display()), err))
         };
         let folder = &self.paths.folder;
-        if let Some(authority) = &self.authority {
-            replace(&folder.join("ca.crt"), authority)?;
-        }
-        replace(&folder.join("token"), token)?;
-        replace(&self.paths.kubeconfig, &self.kubeconfig())?;
+        write(&folder.join(AUTHORITY), &self.authority)?;
+        write(&folder.join(TOKEN), token)?;
+        write(
+            &self.paths.kubeconfig,
+            &kubeconfig::text(&self.server, folder),
+        )?;
         Ok(())
-    }
-
-    fn kubeconfig(&self) -> String {
-        let folder = &self.paths.folder;
-        let mut cluster = json!({"server": self.server});
-        if self.authority.is_some() {
-            cluster["certificate-authority"] = json!(folder.join("ca.crt"));
-        }
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "own", "cluster": cluster}],
-            "users": [{"name": "braid", "user": {"tokenFile": folder.join("token")}}],
-            "contexts": [{"name": "own", "context": {"cluster": "own", "user": "braid"}}],
-            "current-context": "own",
-        });
-        format!("{kubeconfig:#}\n")
     }
 }
 

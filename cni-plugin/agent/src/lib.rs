@@ -17,7 +17,6 @@ mod agent;
 pub mod cluster;
 pub mod credentials;
 mod error;
-mod files;
 pub mod health;
 pub mod network;
 pub mod watch;
@@ -32,7 +31,8 @@ use std::path::PathBuf;
 /// Options of the agent.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// File with address and credentials of the API server. `None` means those of the pod.
+    /// File with address and credentials of the API server. Without it, the agent uses the service
+    /// account of its pod.
     pub kubeconfig: Option<PathBuf>,
     /// Name of the node.
     pub node_name: String,

@@ -59,14 +59,16 @@ impl Nodes {
     }
 }
 
-/// True if the API server answered and refused the request. An account without the right to watch
-/// is refused as well, and the list in pages reports it again.
+/// True if the API server reports that it cannot stream a list.
 fn is_refused(err: &watcher::Error) -> bool {
-    /// The version of the watch is too old, so the next one begins with a list.
-    const GONE: u16 = 410;
+    /// Bad Request and Unprocessable Entity of older servers, and Internal Server Error with an old
+    /// etcd. Others, such as Forbidden or Too Many Requests, may pass.
+    const UNABLE: [u16; 3] = [400, 422, 500];
     match err {
-        watcher::Error::WatchError(status) => status.code != GONE,
-        watcher::Error::WatchStartFailed(kube::Error::Api(_)) => true,
+        watcher::Error::WatchError(status)
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            UNABLE.contains(&status.code)
+        }
         watcher::Error::WatchStartFailed(_)
         | watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchFailed(_)

@@ -1,5 +1,6 @@
 //! The node's conflist for the default network.
 
+use braid_node::source::files;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -73,7 +74,7 @@ pub fn text(values: &Values) -> String {
 /// configuration of the folder either, because running pods would lose their network.
 pub fn refusal(path: &Path) -> io::Result<Option<String>> {
     let foreign = |path: &Path| format!("{} is another program's network", path.display());
-    match fs::read(path) {
+    match files::bytes(path) {
         Ok(found) => Ok((!is_own(&found)).then(|| foreign(path))),
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
             let other = first_other(path)?;

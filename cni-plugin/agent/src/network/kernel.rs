@@ -25,8 +25,8 @@ const ENODEV: i32 = 19;
 /// The link of the node's own address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink {
-    /// Index.
-    pub link: u32,
+    /// Name.
+    pub name: String,
     /// MTU in bytes.
     pub mtu: u32,
     /// Networks of its addresses.
@@ -150,43 +150,62 @@ impl Kernel {
             .map_err(|err| Error::new("list addresses", err))?
         {
             let index = message.header.index;
-            for attribute in &message.attributes {
-                let AddressAttribute::Address(address) = attribute else {
-                    continue;
-                };
-                if own.contains(address) {
-                    link.get_or_insert(index);
-                }
-                if let Ok(network) = IpNet::new(*address, message.header.prefix_len) {
-                    by_link.entry(index).or_default().push(network.trunc());
-                }
+            let Some(address) = own_address(&message.attributes) else {
+                continue;
+            };
+            if own.contains(&address) {
+                link.get_or_insert(index);
+            }
+            if let Ok(network) = IpNet::new(address, message.header.prefix_len) {
+                by_link.entry(index).or_default().push(network.trunc());
             }
         }
         let Some(link) = link else {
             return Ok(None);
         };
-        Ok(Some(Uplink {
-            link,
-            mtu: self.mtu(link).await?,
-            networks: by_link.remove(&link).unwrap_or_default(),
-        }))
+        let networks = by_link.remove(&link).unwrap_or_default();
+        self.link(link, networks).await.map(Some)
     }
 
-    async fn mtu(&self, link: u32) -> Result<u32, Error> {
-        let doing = format!("read the MTU of link {link}");
+    async fn link(&self, link: u32, networks: Vec<IpNet>) -> Result<Uplink, Error> {
+        let doing = format!("read link {link}");
         let mut found = self.handle.link().get().match_index(link).execute();
         let message = found
             .try_next()
             .await
             .map_err(|err| Error::new(&doing, err))?;
-        let attributes = message.map(|link| link.attributes).unwrap_or_default();
-        for attribute in attributes {
-            if let LinkAttribute::Mtu(mtu) = attribute {
-                return Ok(mtu);
+        let (mut name, mut mtu) = (None, None);
+        for attribute in message.map(|link| link.attributes).unwrap_or_default() {
+            if let LinkAttribute::Mtu(found) = attribute {
+                mtu = Some(found);
+            } else if let LinkAttribute::IfName(found) = attribute {
+                name = Some(found);
             }
         }
-        Err(Error::new(&doing, "the kernel shows none"))
+        match (name, mtu) {
+            (Some(name), Some(mtu)) => Ok(Uplink {
+                name,
+                mtu,
+                networks,
+            }),
+            _ => Err(Error::new(&doing, "the kernel reports no name or MTU")),
+        }
     }
+}
+
+/// Returns the address of the link itself. For a link with a peer, `IFA_ADDRESS` is the peer's and
+/// `IFA_LOCAL` the own one; IPv6 has only the first without a peer.
+fn own_address(attributes: &[AddressAttribute]) -> Option<IpAddr> {
+    let mut own = None;
+    for attribute in attributes {
+        if let AddressAttribute::Local(address) = attribute {
+            return Some(*address);
+        }
+        if let AddressAttribute::Address(address) = attribute {
+            own = Some(*address);
+        }
+    }
+    own
 }
 
 fn judged(message: &RouteMessage, tunnels: &BTreeSet<u32>) -> Lookup {
@@ -318,6 +337,17 @@ mod tests {
         for other in [of_bird, in_other_table, blackhole] {
             assert_eq!(parse(&other), None);
         }
+    }
+
+    #[test]
+    fn the_own_address_of_a_link_with_a_peer_is_not_the_peers() {
+        let [own, peer] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("an address"));
+        let both = [
+            AddressAttribute::Address(peer),
+            AddressAttribute::Local(own),
+        ];
+        assert_eq!(own_address(&both), Some(own));
+        assert_eq!(own_address(&[AddressAttribute::Address(own)]), Some(own));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod default_route;
 pub mod device_info;
 pub mod dynamic;
 pub mod ipam_claim;
+pub mod kubeconfig;
 pub mod multus_cache;
 pub mod nad;
 pub mod names;

@@ -9,6 +9,7 @@
 //! exec_busy ─ files open for writing     iptables ─ tables of legacy iptables
 //! lock   ─ file locks with a timeout     executable ─ the file of this program
 //! kernel_error ─ errno and message       private ─ folders and files of root only
+//! replace ─ files replaced by rename
 //! tap    ─ taps from /dev/net/tun        packet  ─ sockets of a DHCP client
 //! events ─ waiting for descriptors       activation ─ a socket from systemd
 //! birth  ─ creation time of a file       boot    ─ the id of this boot
@@ -39,6 +40,7 @@ pub mod outputs;
 pub mod packet;
 pub mod private;
 pub mod release;
+pub mod replace;
 pub mod rtnl;
 pub mod sysctl;
 pub mod tap;

@@ -8,16 +8,15 @@ use super::place;
 use super::root::{Presence, Root};
 use crate::cli::conf::type_of;
 use braid_core::cni::Json;
-use braid_core::k8s::takeover;
+use braid_core::k8s::{kubeconfig, takeover};
 use braid_node::attach::chain::BRAID;
 use braid_node::source::api::Access;
 use braid_node::source::files;
+use braid_node::sys::replace;
 use clap::Args;
-use serde_json::json;
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Mode of the files. Only root may read the API server's address and the path of a token.
@@ -136,11 +135,12 @@ impl Files {
     pub(super) fn write(planned: &Planned, is_dry_run: bool) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
         for (path, text) in &planned.files {
-            if is_written(path, text) {
+            if replace::is_written(path, text, MODE) {
                 continue;
             }
             if !is_dry_run {
-                write(path, text).map_err(|err| format!("write {}: {err}", path.display()))?;
+                replace::replace(path, text, MODE)
+                    .map_err(|err| format!("write {}: {err}", path.display()))?;
             }
             done.push(format!("{}: write", path.display()));
         }
@@ -249,16 +249,7 @@ impl Files {
             .clone()
             .or_else(of_pod)
             .ok_or("outside a pod --kubeconfig needs --server")?;
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "own", "cluster": {
-                "server": server, "certificate-authority": folder.join("ca.crt")}}],
-            "users": [{"name": PROGRAM, "user": {"tokenFile": folder.join("token")}}],
-            "contexts": [{"name": "own", "context": {"cluster": "own", "user": PROGRAM}}],
-            "current-context": "own",
-        });
-        Ok(format!("{kubeconfig:#}\n"))
+        Ok(kubeconfig::text(&server, folder))
     }
 }
 
@@ -312,34 +303,6 @@ fn lost_entries(list: &Path) -> Option<String> {
         list.display(),
         others.join(" ")
     ))
-}
-
-fn is_written(path: &Path, text: &str) -> bool {
-    let has_mode = |meta: fs::Metadata| meta.permissions().mode() & 0o7777 == MODE;
-    fs::metadata(path).is_ok_and(has_mode)
-        && files::bytes(path).is_ok_and(|bytes| bytes == text.as_bytes())
-}
-
-/// Writes a file atomically, so that a concurrent call reads the old or the new content.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)?;
-    let temp = folder.join(format!(".{PROGRAM}.{}.tmp", std::process::id()));
-    // An earlier container with this process id may have been killed.
-    let _ = fs::remove_file(&temp);
-    let written = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(MODE)
-            .open(&temp)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temp, path)
-    };
-    written().inspect_err(|_| {
-        let _ = fs::remove_file(&temp);
-    })
 }
 
 #[cfg(test)]

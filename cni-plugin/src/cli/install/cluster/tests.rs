@@ -1,4 +1,5 @@
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 /// A node in a temporary folder. Only its plugin folder, with `linkerd-cni`, and its folder of
 /// configurations are mounted.

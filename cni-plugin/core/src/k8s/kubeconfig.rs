@@ -1,0 +1,24 @@
+//! The kubeconfig with which plugin calls query the API server. It has no secret: it names the files
+//! of the token and of the certificate, which are read at each call.
+
+use serde_json::json;
+use std::path::Path;
+
+/// Token of the service account.
+pub const TOKEN: &str = "token";
+/// Certificate of the API server's authority, PEM.
+pub const AUTHORITY: &str = "ca.crt";
+
+/// Returns the text for a server URL and the folder with [`TOKEN`] and [`AUTHORITY`].
+pub fn text(server: &str, folder: &Path) -> String {
+    let cluster = json!({"server": server, "certificate-authority": folder.join(AUTHORITY)});
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "own", "cluster": cluster}],
+        "users": [{"name": "braid", "user": {"tokenFile": folder.join(TOKEN)}}],
+        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "braid"}}],
+        "current-context": "own",
+    });
+    format!("{kubeconfig:#}\n")
+}
