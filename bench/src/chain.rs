@@ -19,7 +19,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Returns the timing of work from `start` to `end`, all of which counts as the plugins' time.
+    /// Returns the timing of work from `start` to `end`. The whole time counts as the plugins' time.
     pub(crate) fn whole(start: Instant, end: Instant) -> Self {
         Timing {
             start,

@@ -15,8 +15,8 @@ pub fn read(json: &Json) -> Result<Option<i64>, Error> {
     Ok(json.i64("mtu")?.filter(|mtu| *mtu != 0))
 }
 
-/// Returns the requested MTU if it is within `bounds`. The error ends with `whose`, the origin of
-/// the bounds.
+/// Returns the requested MTU if it is within `bounds`. The error ends with the origin of the
+/// bounds, `whose`.
 pub fn within(mtu: i64, bounds: &RangeInclusive<u32>, whose: &str) -> Result<u32, Error> {
     if let Ok(mtu) = u32::try_from(mtu)
         && bounds.contains(&mtu)

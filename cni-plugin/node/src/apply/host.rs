@@ -179,7 +179,7 @@ pub trait Host: fmt::Debug {
     /// Returns each of `features` that the kernel lacks, with the kernel's error.
     fn lacks(&mut self, features: &[Feature]) -> Vec<(Feature, String)>;
 
-    /// Abandons the shaping of a container whose namespace can no longer be entered. The
+    /// Abandons the shaping of a container after its namespace can no longer be entered. The
     /// container's filters may still run, so the program slots that they use are not reused.
     fn leave_shaping(&mut self, shaping: &Shaping) -> Result<(), Error>;
 

@@ -50,7 +50,7 @@ fn carried(step: &Step) -> Option<(&dyn Effect, Verb)> {
     }
 }
 
-/// Returns the link whose index the step's request contains; `None` if there is no such link.
+/// Returns the link that the step's request names by index; `None` if it names no link.
 pub(crate) fn link_of(step: &Step) -> Option<&LinkRef> {
     match step.attr() {
         Some((at, _)) => Some(at),

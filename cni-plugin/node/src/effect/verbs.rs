@@ -55,7 +55,7 @@ pub(crate) trait Effect {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Returns the link whose index the request contains; `None` if the thing is not on a link.
+    /// Returns the link that the request names by index; `None` if the thing is not on a link.
     fn link(&self) -> Option<&LinkRef> {
         None
     }

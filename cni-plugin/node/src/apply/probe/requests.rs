@@ -1,4 +1,4 @@
-//! `nf_tables` requests like those of an attachment.
+//! `nf_tables` requests that have the form of an attachment's requests.
 
 use crate::effect::firewall::addrs;
 use crate::effect::host_ports::nft;

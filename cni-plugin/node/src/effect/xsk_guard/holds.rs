@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// Name of the map in the output of `bpftool map`.
 pub(super) const NAME: &str = "braid_xsk";
 
-/// Map of the attachments whose `AF_XDP` sockets are refused.
+/// Map of the attachments that may not bind `AF_XDP` sockets.
 #[derive(Debug)]
 pub(super) struct Holds(pub(super) Map<Place, Held>);
 

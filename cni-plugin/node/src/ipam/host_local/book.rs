@@ -136,7 +136,7 @@ impl Book {
         Ok(leases)
     }
 
-    /// Returns the addresses whose lease files have the content `key`. Each file is read to verify
+    /// Returns the addresses with a lease file that has the content `key`. Each file is read to verify
     /// this.
     pub fn owned_by(&mut self, key: &str) -> Result<Vec<IpAddr>, Error> {
         let leases = match &self.view {

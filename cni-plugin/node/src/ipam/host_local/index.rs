@@ -144,7 +144,7 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the addresses whose lease files have the content `key`; `None` if the index has no
+    /// Returns the addresses with a lease file that has the content `key`; `None` if the index has no
     /// complete list of them, because the list was too long or is damaged.
     pub fn owned_by(&self, key: &str) -> io::Result<Option<Vec<IpAddr>>> {
         match readlinkat(&self.dir, owner_name(key).as_str()) {

@@ -256,7 +256,7 @@ pub(crate) fn shape(kernel: &mut Kernel, index: u32) -> Result<(), Cause> {
 fn start(kernel: &mut Kernel, own: &Places) -> Result<Maps, Cause> {
     let (maps, programs) = Programs::make()?;
     let mut links = client_links(kernel)?;
-    // Links with ports from an earlier version of braid, whose programs are replaced.
+    // An earlier version of braid may have put other programs on links with ports.
     for EbpfPort {
         link, is_bridged, ..
     } in maps.list()?

@@ -199,7 +199,7 @@ pub(crate) fn stop() -> Result<(), Errno> {
     remove_folder()
 }
 
-/// Detaches and unpins all programs, also those of other versions of braid. Each pin is deleted
+/// Detaches and unpins all programs, also programs of other versions of braid. Each pin is deleted
 /// before its program is detached: if the call is killed in between, the kernel detaches the
 /// program.
 fn end_programs() -> Result<(), Errno> {
