@@ -4,8 +4,10 @@
 //!  node   ─ a Node object: ranges of its pods, addresses
 //!  ranges ─ ranges of other nodes that get routes, and the ignored ones with the reason
 //!  index  ─ all nodes by name, updated by the watch
+//!  config ─ the configuration: modes, MTU, VXLAN, log
 //! ```
 
+pub mod config;
 pub mod index;
 pub mod node;
 pub mod ranges;
