@@ -3,7 +3,7 @@
 pub(crate) mod own;
 
 use anyhow::Result;
-use braid_testbed::{Cluster, Node, binaries, deploy, down, node, sh, up};
+use braid_testbed::{Cluster, Node, binaries, deploy, down, join, node, sh, up};
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -37,6 +37,12 @@ enum Verb {
     Up(up::Options),
     /// Kill all of the cluster's processes and remove its namespaces, mounts and files
     Down,
+    /// Add a node without plugins and configuration; n1-n5 are on one link, n6-n9 behind a router
+    Add { node: Node },
+    /// Kill a node, and delete its Node object and its files
+    Remove { node: Node },
+    /// Restart a node as after a power cut: /run is empty, the disk stays
+    Reboot { node: Node },
     /// Run kubectl as the cluster's administrator
     Kubectl {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -64,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Verb::Build => binaries::build(),
         Verb::Up(options) => up::run(options),
         Verb::Down => down::run(),
+        Verb::Add { node } => join::add(&Cluster::running()?, *node),
+        Verb::Remove { node } => join::remove(&Cluster::running()?, *node),
+        Verb::Reboot { node } => join::reboot(&Cluster::running()?, *node),
         Verb::Kubectl { args } => become_command(Cluster::running()?.kubectl(args)),
         Verb::Exec { node, command } => become_command(Cluster::running()?.on(*node, command)?),
         Verb::Load { archive } => up::load(&Cluster::running()?, archive),

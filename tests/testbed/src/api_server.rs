@@ -2,7 +2,7 @@
 //! processes end with that thread.
 
 use crate::audit::{self, Audit};
-use crate::control_plane::api_server_flags;
+use crate::control_plane::{api_server_flags, services};
 use crate::pki::Pki;
 use crate::state::{API_SERVER, bin};
 use crate::{sh, wait};
@@ -57,7 +57,7 @@ impl ApiServer {
         )?;
         let mut api_server = sh::cmd(
             bin().join("kube-apiserver"),
-            api_server_flags(|file| server.pki(file), API_SERVER),
+            api_server_flags(|file| server.pki(file), API_SERVER, services(false)),
         );
         api_server.args(audit::flags(dir, &[])?);
         // The pods need no service account, and no controller here would create one.

@@ -132,7 +132,7 @@ mod tests {
     fn a_template_becomes_the_nodes_own_configuration() -> Result<()> {
         let template = r#"{"name": "{node}-{index}", "subnet": "{podCIDR}"}"#;
         let mut rendered = Vec::new();
-        for node in Node::first(2)? {
+        for node in Node::first(2, 0)? {
             rendered.push(render(template, node));
         }
         assert_eq!(

@@ -1,6 +1,7 @@
 //! etcd, API server, controller manager and scheduler, in a dedicated network namespace.
 
 use crate::audit;
+use crate::layout::Layout;
 use crate::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
 use crate::wait;
 use anyhow::Result;
@@ -20,7 +21,7 @@ pub(crate) const LOGS: [&str; 4] = [
 
 /// Starts the four processes of the control plane. Waits until the API server is ready and the
 /// default service account exists.
-pub(crate) fn start(cluster: &Cluster) -> Result<()> {
+pub(crate) fn start(cluster: &Cluster, layout: Layout) -> Result<()> {
     let mut etcd = in_netns(CONTROL_PLANE, "etcd");
     // The data need not survive a power cut, and fsync would be most of the API server's time.
     etcd.arg("--data-dir")
@@ -31,7 +32,7 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
         .arg(flag("kubeconfig", cluster, "admin.conf"))
         .arg("--leader-elect=false");
     let [api, controllers] = [
-        [etcd, api_server(cluster)?],
+        [etcd, api_server(cluster, layout)?],
         [controller_manager(cluster), scheduler],
     ];
     let mut daemons: Vec<(&str, Child)> = Vec::new();
@@ -63,23 +64,29 @@ pub(crate) fn start(cluster: &Cluster) -> Result<()> {
 
 /// Creates the Node objects before the kubelets start, so that each node gets its fixed pod address
 /// range.
-pub(crate) fn register(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+pub(crate) fn register(cluster: &Cluster, nodes: &[Node], layout: Layout) -> Result<()> {
     let mut items = Vec::new();
     for node in nodes {
+        let mut ranges = vec![node.pod_cidr()];
+        ranges.extend(layout.has_ipv6.then(|| node.pod_cidr6()));
         items.push(json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": node.to_string(), "labels": {"kubernetes.io/hostname": node.to_string()}},
-            "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+            "spec": {"podCIDR": ranges[0], "podCIDRs": ranges},
         }));
     }
     cluster.create(&items)
 }
 
-fn api_server(cluster: &Cluster) -> Result<Command> {
+fn api_server(cluster: &Cluster, layout: Layout) -> Result<Command> {
     let mut command = in_netns(CONTROL_PLANE, bin().join("kube-apiserver"));
     command
-        .args(api_server_flags(|file| cluster.pki(file), API_SERVER))
+        .args(api_server_flags(
+            |file| cluster.pki(file),
+            API_SERVER,
+            services(layout.has_ipv6),
+        ))
         .args(audit::flags(&cluster.log(""), &[audit::USER])?)
         .arg("--kubelet-preferred-address-types=InternalIP")
         .arg(flag("kubelet-client-certificate", cluster, "admin.crt"))
@@ -87,9 +94,23 @@ fn api_server(cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
+/// Returns the ranges of Services.
+pub(crate) fn services(has_ipv6: bool) -> &'static str {
+    if has_ipv6 {
+        "10.96.0.0/16,fd96::/112"
+    } else {
+        "10.96.0.0/16"
+    }
+}
+
 /// Returns the flags of an API server at `address`. Its etcd runs on the same host. `pki` returns
-/// the path of a certificate or key in [`Pki`](crate::pki::Pki).
-pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr) -> Vec<String> {
+/// the path of a certificate or key in [`Pki`](crate::pki::Pki). `services` are the ranges of
+/// Services.
+pub(crate) fn api_server_flags(
+    pki: impl Fn(&str) -> PathBuf,
+    address: Ipv4Addr,
+    services: &str,
+) -> Vec<String> {
     let files = [
         ("client-ca-file", "ca.crt"),
         ("tls-cert-file", "apiserver.crt"),
@@ -100,13 +121,13 @@ pub(crate) fn api_server_flags(pki: impl Fn(&str) -> PathBuf, address: Ipv4Addr)
     let plain = [
         "--etcd-servers=http://127.0.0.1:2379",
         "--secure-port=6443",
-        "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         "--service-account-issuer=https://kubernetes",
     ];
     let mut flags = plain.map(String::from).to_vec();
     flags.push(format!("--advertise-address={address}"));
+    flags.push(format!("--service-cluster-ip-range={services}"));
     for (name, file) in files {
         flags.push(format!("--{name}={}", pki(file).display()));
     }

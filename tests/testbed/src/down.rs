@@ -13,23 +13,7 @@ use std::time::Duration;
 /// Succeeds if there is no cluster.
 pub fn run() -> Result<()> {
     let namespaces = namespaces()?;
-    let mut killed = BTreeSet::new();
-    wait::until(
-        "all processes of the cluster have ended",
-        Duration::from_secs(30),
-        || {
-            let parents = parents();
-            let found = processes(&namespaces, &parents)?;
-            if !found.is_empty() {
-                let pids = found.iter().map(u32::to_string);
-                // kill(1) fails if a process has ended meanwhile, which is fine.
-                wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(pids))?;
-            }
-            killed.extend(found);
-            // A process that is exiting has left its namespaces already, so `found` may lack it.
-            Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
-        },
-    )?;
+    kill_all(&namespaces)?;
     for namespace in &namespaces {
         sh::read(&mut sh::cmd("ip", ["netns", "del", namespace]))?;
     }
@@ -44,9 +28,35 @@ pub fn run() -> Result<()> {
     }
 }
 
+/// Kills all processes of a node, as a power cut does.
+pub(crate) fn kill(node: Node) -> Result<()> {
+    kill_all(&[node.netns()])
+}
+
 /// True if a process runs in one of the cluster's network namespaces.
 pub fn has_processes() -> Result<bool> {
     Ok(!processes(&namespaces()?, &parents())?.is_empty())
+}
+
+/// Kills all processes of the network namespaces, and waits until they have ended.
+fn kill_all(namespaces: &[String]) -> Result<()> {
+    let mut killed = BTreeSet::new();
+    wait::until(
+        "all processes of the cluster have ended",
+        Duration::from_secs(30),
+        || {
+            let parents = parents();
+            let found = processes(namespaces, &parents)?;
+            if !found.is_empty() {
+                let pids = found.iter().map(u32::to_string);
+                // kill(1) fails if a process has ended meanwhile, which is fine.
+                wait::succeeds(sh::cmd("kill", ["-KILL", "--"]).args(pids))?;
+            }
+            killed.extend(found);
+            // A process that is exiting has left its namespaces already, so `found` may lack it.
+            Ok(killed.iter().all(|pid| !parents.contains_key(pid)))
+        },
+    )
 }
 
 /// Lists the cluster's network namespaces.

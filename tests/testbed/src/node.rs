@@ -1,6 +1,7 @@
 //! A node: a network namespace and a mount namespace with the default paths of containerd and
 //! kubelet.
 
+use crate::layout::Layout;
 use crate::sh;
 use crate::state::{Cluster, Node, bin, in_netns};
 use crate::{node_config, wait};
@@ -66,8 +67,6 @@ impl Service {
 #[derive(clap::Args)]
 pub struct Options {
     node: Node,
-    #[arg(long)]
-    kube_proxy: bool,
 }
 
 /// Creates the folders of a node.
@@ -98,13 +97,12 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
 }
 
 /// Starts a node in the background, as `cargo xtask cluster node` in new namespaces.
-pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<()> {
+pub(crate) fn spawn(cluster: &Cluster, node: Node) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");
     command
         .args(["--mount", "--propagation", "private", "--"])
         .arg(std::env::current_exe()?);
     command.args(["cluster", "node", &node.to_string()]);
-    command.args(kube_proxy.then_some("--kube-proxy"));
     wait::daemon(cluster, &format!("node-{node}"), &mut command)?;
     Ok(())
 }
@@ -113,6 +111,7 @@ pub(crate) fn spawn(cluster: &Cluster, node: Node, kube_proxy: bool) -> Result<(
 /// starts the kubelet. Restarts the services until the process is killed.
 pub fn run(options: &Options) -> Result<()> {
     let (cluster, node) = (Cluster::running()?, options.node);
+    let layout = Layout::of(&cluster)?;
     mount(&cluster, node)?;
     node_config::write(&cluster, node)?;
     fs::write(
@@ -126,15 +125,15 @@ pub fn run(options: &Options) -> Result<()> {
             });
         });
         import_images(&cluster)?;
-        if options.kube_proxy {
+        if layout.has_kube_proxy {
             services.spawn(|| {
                 keep(&cluster, &format!("kube-proxy-{node}"), || {
-                    kube_proxy(&cluster, node)
+                    kube_proxy(&cluster, node, layout)
                 });
             });
         }
         keep(&cluster, &format!("kubelet-{node}"), || {
-            kubelet(&cluster, node)
+            kubelet(&cluster, node, layout)
         });
         Ok(())
     })
@@ -189,7 +188,11 @@ fn containerd(cluster: &Cluster, node: Node) -> Command {
     command
 }
 
-fn kubelet(cluster: &Cluster, node: Node) -> Command {
+fn kubelet(cluster: &Cluster, node: Node, layout: Layout) -> Command {
+    let mut addresses = node.address().to_string();
+    if layout.has_ipv6 {
+        addresses = format!("{addresses},{}", node.address6());
+    }
     let mut command = program("kubelet", &["--v=2"]);
     command
         .arg(format!(
@@ -204,15 +207,20 @@ fn kubelet(cluster: &Cluster, node: Node) -> Command {
         // reach it for exec and logs.
         .args([
             format!("--hostname-override={node}"),
-            format!("--node-ip={}", node.address()),
+            format!("--node-ip={addresses}"),
         ]);
     command
 }
 
-fn kube_proxy(cluster: &Cluster, node: Node) -> Command {
+fn kube_proxy(cluster: &Cluster, node: Node, layout: Layout) -> Command {
+    let pods = if layout.has_ipv6 {
+        "10.244.0.0/16,fd00:244::/48"
+    } else {
+        "10.244.0.0/16"
+    };
     let mut command = program(
         "kube-proxy",
-        &["--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16"],
+        &["--proxy-mode=nftables", &format!("--cluster-cidr={pods}")],
     );
     command
         // A network namespace cannot set the limit.

@@ -1,7 +1,7 @@
 //! Certificate authority, certificates and kubeconfigs of the cluster, made with openssl.
 
 use crate::sh;
-use crate::state::{API_SERVER, Cluster, Node};
+use crate::state::{API_SERVER, API_SERVER6, Cluster, Node};
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,16 +13,19 @@ const DAYS: &str = "30";
 /// Creates the cluster's keys and certificates in `pki/`: `ca`, `sa` (the key that signs service
 /// account tokens), `apiserver`, `admin`, and one certificate for each node.
 pub(crate) fn create(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
-    let pki = Pki::create(cluster.pki(""), API_SERVER)?;
-    for node in nodes {
-        let subject = format!("/O=system:nodes/CN=system:node:{node}");
-        pki.certificate(
-            &node.to_string(),
-            &subject,
-            &format!("DNS:{node},IP:{}", node.address()),
-        )?;
-    }
-    Ok(())
+    Pki::create(cluster.pki(""), API_SERVER)?;
+    nodes.iter().try_for_each(|node| add(cluster, *node))
+}
+
+/// Creates the certificate of a node, with the authority of [`create`].
+pub(crate) fn add(cluster: &Cluster, node: Node) -> Result<()> {
+    let pki = Pki {
+        dir: cluster.pki(""),
+        server: API_SERVER,
+    };
+    let subject = format!("/O=system:nodes/CN=system:node:{node}");
+    let names = format!("DNS:{node},IP:{},IP:{}", node.address(), node.address6());
+    pki.certificate(&node.to_string(), &subject, &names)
 }
 
 /// Folder with a control plane's certificates.
@@ -62,8 +65,9 @@ impl Pki {
         .ran()?;
         pki.openssl(&["pkey", "-in", "sa.key", "-pubout", "-out", "sa.pub"])
             .ran()?;
-        let names =
-            format!("IP:{server},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default");
+        let names = format!(
+            "IP:{server},IP:{API_SERVER6},IP:127.0.0.1,IP:10.96.0.1,IP:fd96::1,DNS:kubernetes,DNS:kubernetes.default"
+        );
         pki.certificate("apiserver", "/CN=apiserver", &names)?;
         pki.certificate("admin", "/O=system:masters/CN=admin", "DNS:admin")?;
         Ok(pki)

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::{Display, Formatter};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -17,21 +17,37 @@ pub const CONTROL_PLANE: &str = "braid-cp";
 pub const LAN: &str = "braid-lan";
 /// Address of the API server.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+/// IPv6 address of the control plane, in a cluster with both families.
+pub(crate) const API_SERVER6: Ipv6Addr = Ipv6Addr::new(0xFD99, 0, 0, 0, 0, 0, 0, 1);
 
-/// A node by its number, from 1. The name of node 1 is `n1`.
+/// A node by its number, from 1. The name of node 1 is `n1`. Nodes 1 to 5 are on the link of the
+/// control plane. Nodes 6 to 9 are on another link, behind a router.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node(u8);
 
 impl Node {
-    /// Largest number of nodes for which the address plan of the LAN and of the pods has room.
+    /// Largest number of a node for which the address plan of the LAN and of the pods has room.
     const MAX: u8 = 9;
+    /// Largest number of a node on the link of the control plane.
+    const NEAR: u8 = 5;
 
-    /// Returns the first `count` nodes.
-    pub(crate) fn first(count: u8) -> Result<Vec<Self>> {
-        if !(1..=Self::MAX).contains(&count) {
-            bail!("number of nodes {count} is outside 1-{}", Self::MAX);
+    /// Returns the first `near` nodes on the link of the control plane, and the first `far` nodes
+    /// behind the router.
+    pub(crate) fn first(near: u8, far: u8) -> Result<Vec<Self>> {
+        if !(1..=Self::NEAR).contains(&near) {
+            bail!("number of nodes {near} is outside 1-{}", Self::NEAR);
         }
-        Ok((1..=count).map(Self).collect())
+        let most = Self::MAX - Self::NEAR;
+        if far > most {
+            bail!("number of nodes behind the router {far} is outside 0-{most}");
+        }
+        let far = Self::NEAR + 1..=Self::NEAR + far;
+        Ok((1..=near).chain(far).map(Self).collect())
+    }
+
+    /// True if the node is behind the router.
+    pub(crate) fn is_far(self) -> bool {
+        self.0 > Self::NEAR
     }
 
     pub(crate) fn index(self) -> u8 {
@@ -42,14 +58,26 @@ impl Node {
         format!("braid-{self}")
     }
 
-    /// Address of the node on the LAN.
+    /// Address of the node on its link.
     pub fn address(self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 99, 0, 10 + self.0)
+        let link = if self.is_far() { 98 } else { 99 };
+        Ipv4Addr::new(10, link, 0, 10 + self.0)
     }
 
-    /// Address range of the node's pods.
+    /// IPv6 address of the node on its link, in a cluster with both families.
+    pub fn address6(self) -> Ipv6Addr {
+        let link = if self.is_far() { 0xFD98 } else { 0xFD99 };
+        Ipv6Addr::new(link, 0, 0, 0, 0, 0, 0, 0x10 + u16::from(self.0))
+    }
+
+    /// IPv4 address range of the node's pods.
     pub(crate) fn pod_cidr(self) -> String {
         format!("10.244.{}.0/24", self.0)
+    }
+
+    /// IPv6 address range of the node's pods, in a cluster with both families.
+    pub(crate) fn pod_cidr6(self) -> String {
+        format!("fd00:244:0:{}::/64", self.0)
     }
 }
 

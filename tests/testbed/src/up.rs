@@ -1,5 +1,6 @@
 //! Start of the cluster.
 
+use crate::layout::Layout;
 use crate::sh;
 use crate::state::{Cluster, Node};
 use crate::{binaries, cni, control_plane, image, lan, node, pki, wait};
@@ -14,9 +15,18 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// Options of `cargo xtask cluster up`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Number of nodes
+    /// Number of nodes on the link of the control plane
     #[arg(long, default_value_t = 2)]
     nodes: u8,
+    /// Number of nodes on another link, behind a router
+    #[arg(long, default_value_t = 0)]
+    far_nodes: u8,
+    /// Give nodes and pods also IPv6 addresses
+    #[arg(long)]
+    dual_stack: bool,
+    /// MTU of the links between nodes
+    #[arg(long, default_value_t = 1500)]
+    mtu: u16,
     #[command(flatten)]
     cni: cni::Plugin,
     /// Run kube-proxy (nftables mode) on each node
@@ -26,7 +36,7 @@ pub struct Options {
 
 /// Starts a control plane and its nodes, and leaves them running.
 pub fn run(options: &Options) -> Result<()> {
-    let nodes = Node::first(options.nodes)?;
+    let nodes = Node::first(options.nodes, options.far_nodes)?;
     binaries::build()?;
     if options.kube_proxy {
         load_br_netfilter()?;
@@ -39,15 +49,22 @@ pub fn run(options: &Options) -> Result<()> {
             cluster.dir().display()
         );
     }
-    prepare(&cluster, &nodes, &options.cni)?;
-    control_plane::start(&cluster).inspect_err(|_| {
+    let layout = Layout {
+        has_ipv6: options.dual_stack,
+        mtu: options.mtu,
+        // Without a configuration, the nodes are machines without any network for pods.
+        has_routes: options.cni.is_complete(),
+        has_kube_proxy: options.kube_proxy,
+    };
+    prepare(&cluster, &nodes, &options.cni, layout)?;
+    control_plane::start(&cluster, layout).inspect_err(|_| {
         wait::print_logs(&cluster, &control_plane::LOGS.map(String::from));
     })?;
     eprintln!(
         "control plane ready after {:.1} s",
         start.elapsed().as_secs_f64()
     );
-    start_nodes(&cluster, &nodes, options).inspect_err(|_| {
+    start_nodes(&cluster, &nodes, options, layout).inspect_err(|_| {
         let mut logs = Vec::new();
         for node in &nodes {
             for part in ["node", "containerd", "kubelet"] {
@@ -87,11 +104,12 @@ pub fn load(cluster: &Cluster, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin) -> Result<()> {
+fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin, layout: Layout) -> Result<()> {
     fs::create_dir_all(cluster.log(""))?;
+    layout.save(cluster)?;
     node::make_mount_points(cluster)?;
     pki::create(cluster, nodes).context("make certificates")?;
-    lan::create(nodes).context("make the network between the nodes")?;
+    lan::create(nodes, layout).context("make the network between the nodes")?;
     image::write(
         &cluster.dir().join("pause.tar"),
         "localhost/pause:1",
@@ -109,10 +127,10 @@ fn prepare(cluster: &Cluster, nodes: &[Node], cni: &cni::Plugin) -> Result<()> {
     Ok(())
 }
 
-fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options) -> Result<()> {
-    control_plane::register(cluster, nodes)?;
+fn start_nodes(cluster: &Cluster, nodes: &[Node], options: &Options, layout: Layout) -> Result<()> {
+    control_plane::register(cluster, nodes, layout)?;
     for node in nodes {
-        node::spawn(cluster, *node, options.kube_proxy)?;
+        node::spawn(cluster, *node)?;
     }
     let condition = if options.cni.is_complete() {
         "--for=condition=Ready"
