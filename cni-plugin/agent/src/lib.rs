@@ -19,6 +19,8 @@ pub mod credentials;
 mod error;
 pub mod health;
 pub mod network;
+mod procfs;
+mod removal;
 pub mod watch;
 
 pub use error::Error;
@@ -44,6 +46,8 @@ pub struct Options {
     pub account: Account,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
+    /// Deletes what the agent made on the node, and makes nothing.
+    pub is_removal: bool,
 }
 
 /// A service account.
@@ -61,11 +65,16 @@ impl Display for Account {
     }
 }
 
-/// Runs the agent until SIGTERM or SIGINT.
+/// Runs the agent until SIGTERM or SIGINT. The caller has only one thread.
 pub fn run(options: &Options) -> Result<(), Error> {
+    procfs::make_writable()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|err| Error::new("start the runtime", err))?;
-    runtime.block_on(agent::run(options))
+    if options.is_removal {
+        runtime.block_on(removal::run(options))
+    } else {
+        runtime.block_on(agent::run(options))
+    }
 }

@@ -39,6 +39,9 @@ pub(super) struct Arguments {
     /// Address and port of /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4627")]
     health_address: SocketAddr,
+    /// Delete what the agent made on this node, then wait for SIGTERM
+    #[arg(long)]
+    remove: bool,
 }
 
 fn account(text: &str) -> Result<Account, String> {
@@ -63,6 +66,7 @@ pub(super) fn run(arguments: Arguments) -> Outcome {
         },
         account: arguments.service_account,
         health_address: arguments.health_address,
+        is_removal: arguments.remove,
     })?;
     Ok(SUCCESS)
 }

@@ -84,6 +84,15 @@ pub fn refusal(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
+/// True if the agent wrote the file; false if there is none.
+pub fn is_own_file(path: &Path) -> io::Result<bool> {
+    match files::bytes(path) {
+        Ok(found) => Ok(is_own(&found)),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(err) => Err(err),
+    }
+}
+
 fn is_own(text: &[u8]) -> bool {
     let list: Option<Value> = serde_json::from_slice(text).ok();
     list.is_some_and(|list| list[AUTHOR_KEY] == AUTHOR)

@@ -1,0 +1,53 @@
+//! Deletion of everything that the agent made on a node.
+
+use crate::network::conflist;
+use crate::network::kernel::Kernel;
+use crate::network::routes::Change;
+use crate::{Error, Options, health};
+use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
+use braid_node::effect::cluster_masquerade;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Deletes conflist, credentials, routes and masquerading, reports readiness, and waits for
+/// SIGTERM, so that the pods of a `DaemonSet` can do it. The API is not necessary.
+///
+/// Sysctls stay, because other programs may rely on them by now.
+pub(crate) async fn run(options: &Options) -> Result<(), Error> {
+    let mut term = signal(SignalKind::terminate())
+        .map_err(|err| Error::new("prepare for the signal SIGTERM", err))?;
+    let (readiness, seen) = tokio::sync::watch::channel(Some("not removed yet".to_owned()));
+    health::serve(options.health_address, seen).await?;
+    let conflist = &options.conflist;
+    let is_own = conflist::is_own_file(conflist)
+        .map_err(|err| Error::new(format_args!("read {}", conflist.display()), err))?;
+    // Runtimes use no network that is about to lose its routes.
+    if is_own {
+        delete(conflist)?;
+    }
+    let credentials = &options.credentials;
+    delete(&credentials.kubeconfig)?;
+    for name in [TOKEN, AUTHORITY] {
+        delete(&credentials.folder.join(name))?;
+    }
+    let kernel = Kernel::open()?;
+    for route in kernel.routes().await? {
+        kernel.change(&Change::Delete(route)).await?;
+    }
+    cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
+    tracing::info!("removed");
+    readiness.send_replace(None);
+    term.recv().await;
+    Ok(())
+}
+
+fn delete(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != ErrorKind::NotFound => {
+            Err(Error::new(format_args!("delete {}", path.display()), err))
+        }
+        _ => Ok(()),
+    }
+}
