@@ -75,7 +75,7 @@ fn put(name: &str, fixture: &str) {
     fs::write(Path::new(NETWORKS).join(name), text).expect("a configuration");
 }
 
-/// Runs `braid install` in the container with the arguments of deploy/networks.yaml and `words`.
+/// Runs `braid install` in the container with a conflist and a kubeconfig, and the arguments `words`.
 /// `plugins` is the node's plugin folder.
 fn run(words: &[&str], plugins: &str) -> Output {
     let conflist = format!("--conflist={LIST}");

@@ -17,6 +17,8 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   status-check    Check that a node is not Ready while its address store is read-only, with the plugin's reason
   limit-check     Fail unless bandwidth annotations limit a pod
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
+  agent-check     Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods; nodes join, restart
+                  and leave; needs `up --kube-proxy` without plugins
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and

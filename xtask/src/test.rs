@@ -57,8 +57,7 @@ const CHECKS: &[&[&str]] = &[
 /// Name of the check that runs last, on nodes where the `DaemonSet` has installed braid. Without
 /// `--all`, this check runs with the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
-/// Check on nodes where braid is installed under the plugin names. The nodes have no configuration
-/// of type `braid`.
+/// Check on nodes where braid is installed under the plugin names, without an agent.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
 /// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
@@ -351,16 +350,11 @@ fn other_kernels(args: &Args) -> Result<()> {
     sh::run(vm.env(journal::VARIABLE, &journal))
 }
 
-/// Runs checks on a real Kubernetes. Its nodes have the reference plugins, and the `DaemonSet`
-/// installs braid under the names of these plugins. The last check also attaches pods to networks.
-/// With `--all`, a cluster with a configuration of type `braid` is checked first.
+/// Runs checks on a real Kubernetes. Its nodes are machines without any network for pods, until
+/// deploy/braid.yaml makes it. With `--all`, the checks also run on nodes with a configuration of
+/// type `braid`, on nodes with another network, and with braid under the names of its plugins.
 fn cluster(args: &Args) -> Result<()> {
-    let pass = |plugins: &Path, conflist, checks: &[&[&str]]| {
-        let nodes = own::Nodes {
-            plugins,
-            conflist,
-            kube_proxy: true,
-        };
+    let pass = |nodes: own::Nodes<'_>, checks: &[&[&str]]| {
         own::with(nodes, || {
             checks
                 .iter()
@@ -368,20 +362,32 @@ fn cluster(args: &Args) -> Result<()> {
         })
     };
     if args.all {
-        pass(&build::installed(&dist::unordered()?)?, "braid", CHECKS)?;
+        let installed = build::installed(&dist::unordered()?)?;
+        let reference = sh::cache().join("reference");
+        pass(with(&installed, "braid"), CHECKS)?;
+        pass(with(&installed, "reference"), &[MULTUS_CHECK])?;
+        let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
+        pass(with(&reference, "reference"), &taken_over)?;
     }
     let networks = if args.all {
         &[NETWORKS_CHECK][..]
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
-    let multus = if args.all { &[MULTUS_CHECK][..] } else { &[] };
-    let deployed = [
-        &[&["deploy"][..]],
+    let made = [
+        &[&["agent-check"][..]],
         CHECKS,
-        multus,
         &[networks, &["deploy", "--remove"]],
     ]
     .concat();
-    pass(&sh::cache().join("reference"), "reference", &deployed)
+    pass(own::Nodes::Bare, &made)
+}
+
+/// Returns nodes with plugins, a list of `tests/testbed/conflists/` and kube-proxy.
+fn with<'a>(plugins: &'a Path, conflist: &'a str) -> own::Nodes<'a> {
+    own::Nodes::With {
+        plugins,
+        conflist,
+        kube_proxy: true,
+    }
 }

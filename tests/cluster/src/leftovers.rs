@@ -16,7 +16,7 @@ pub(crate) const KINDS: &str = "links, network namespaces, leases and records un
 /// The runtime's folder of network namespaces.
 const NAMESPACES: &str = "run/netns";
 /// Names of the links, apart from bridges, that a node without pods has.
-const OWN_LINKS: [&str; 4] = ["lo", "eth0", "eth1", DEVICE];
+const OWN_LINKS: [&str; 5] = ["lo", "eth0", "eth1", DEVICE, "braid-vxlan"];
 
 /// Identifiers of pods, to find their leftovers after their deletion.
 pub(crate) struct Traces {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
+mod agent_check;
 mod burst;
 mod deploy_check;
 mod hostport_check;
@@ -44,6 +45,9 @@ enum Verb {
     /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and
     /// deploy/remove.yaml restores the nodes
     DeployCheck,
+    /// Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods, on
+    /// which nodes join, restart and leave; needs `up --kube-proxy` without plugins
+    AgentCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Verb::LimitCheck => limit_check::run(&cluster),
         Verb::HostportCheck => hostport_check::run(&cluster),
         Verb::MultusCheck => multus_check::run(&cluster),
+        Verb::AgentCheck => agent_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

@@ -1,7 +1,7 @@
 //! Check that pods get the networks of their annotations, and that they leave nothing behind.
 //!
 //! ```text
-//!              eth0 default network (bridge), by the node's original configuration
+//!              eth0 default network
 //!   pod n1 ────net1 lan     macvlan on the nodes' eth1 ──── pods of n2
 //!              net2 served  bridge of the node, a limit, host port 20000 + the pod's number
 //! ```
@@ -20,13 +20,10 @@ mod types;
 
 use crate::hostport_check::await_kube_proxy;
 use crate::pods;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use braid_testbed::{Cluster, Node, deploy};
 use steps::{APP, LIMIT, await_nothing_left, create, end, get, traces};
 
-/// Number of pods that are attached before the nodes are configured to attach pods to networks.
-/// Until then, the runtime calls braid by the names of the reference plugins.
-const EARLIER: u16 = 4;
 /// Number of pods if `--brief` is set.
 const FEW: u16 = 8;
 
@@ -46,7 +43,7 @@ pub(crate) struct Options {
     types: bool,
 }
 
-/// Configures the nodes to attach pods to networks, and runs all parts of the check.
+/// Runs all parts of the check.
 pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this check needs two")
@@ -62,15 +59,10 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     pods::delete(cluster, "pod", APP)?; // what an earlier run left to look at
     manifests::delete(cluster)?;
     if options.types {
-        deploy::attach_networks(cluster)?;
         types::check(cluster, nodes, false)?;
         return manifests::delete(cluster);
     }
-    create(cluster, &manifests::plain(EARLIER, nodes))?;
-    deploy::attach_networks(cluster)?;
     cluster.create(&manifests::networks(nodes))?;
-    end(cluster, nodes).context("pods created before the networks")?;
-
     traffic::check(cluster, nodes)?;
     types::check(cluster, nodes, options.brief)?;
     let count = if options.brief { FEW } else { options.pods };

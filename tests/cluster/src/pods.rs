@@ -17,7 +17,8 @@ pub(crate) const LIMIT: &str = "limit";
 pub(crate) const HOST_PORT: &str = "host-port";
 pub(crate) const NETWORKS: &str = "networks";
 pub(crate) const MULTUS: &str = "multus";
-pub(crate) const APPS: [&str; 6] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS];
+pub(crate) const AGENT: &str = "agent";
+pub(crate) const APPS: [&str; 7] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT];
 
 /// Longest time until all pods are Ready, or until all are deleted.
 const LONGEST: Duration = Duration::from_mins(5);

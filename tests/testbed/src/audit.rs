@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// User name of braid's service account, which deploy/rbac.yaml creates.
+/// User name of braid's service account, which deploy/braid.yaml creates.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:braid";
 
 /// Requests of one account that the API server has answered.

@@ -3,7 +3,7 @@
 
 use crate::sh;
 use crate::state::{Cluster, Node};
-use crate::{up, wait};
+use crate::{join, up, wait};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "deploy/braid.yaml";
-/// Start of the name of braid's image in the manifest; the version follows.
-const IMAGE: &str = "localhost/braid:";
-/// Patch of the manifest for nodes on which braid also attaches pods to the networks of their
-/// annotations. The patched pods need the objects in `OBJECTS`.
-const NETWORKS: &str = "deploy/networks.yaml";
-const OBJECTS: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
+/// Selects all objects of the manifest but the definitions of kinds.
+const ALL_BUT_KINDS: &str = "app.kubernetes.io/component!=crd";
 const REMOVAL: &str = "deploy/remove.yaml";
 /// Plugin folder of the nodes, into which the manifest installs braid.
 const PLUGINS: &str = "/opt/cni/bin";
-/// Folder of the nodes into which the patch [`NETWORKS`] installs a conflist and a kubeconfig.
+/// Folder of the nodes into which the agent writes a conflist and a kubeconfig.
 const CONFIGURATIONS: &str = "/etc/cni/net.d";
+/// Protocol number of the agent's routes.
+const ROUTES: &str = "98";
+/// Words of the agent's rules.
+const RULES: &str = "lookup 98";
 const DAEMON_SET: &str = "daemonset/braid";
 /// Longest time of one step of the installation or removal. A rollout may take twice as long.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -59,11 +59,11 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
             fs::write(&note, before).with_context(|| format!("write {}", note.display()))?;
         }
     }
-    bring_images(cluster, &nodes)?;
+    bring_image(cluster)?;
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["apply", "-f", MANIFEST]))?;
-    roll_out(cluster)?;
     wait::nodes(cluster)?;
+    roll_out(cluster)?;
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "braid is on {} nodes, all Ready, {seconds:.1} s after `kubectl apply`",
@@ -72,38 +72,11 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Applies the patch that makes braid attach pods to the networks of their annotations, as
-/// deploy/README.md describes.
-pub fn attach_networks(cluster: &Cluster) -> Result<()> {
-    let start = Instant::now();
-    let files = OBJECTS.iter().flat_map(|file| ["-f", file]);
-    sh::read(cluster.kubectl(["apply"]).args(files))?;
-    sh::read(&mut cluster.kubectl([
-        "wait",
-        "crd",
-        "--all",
-        "--for=condition=Established",
-        &wait::timeout(LIMIT),
-    ]))?;
-    let patch = [
-        "patch",
-        "--local",
-        "-f",
-        MANIFEST,
-        "--patch-file",
-        NETWORKS,
-        "-o",
-        "yaml",
-    ];
-    let patched = sh::read(&mut cluster.kubectl(patch))?;
-    sh::feed(
-        &mut cluster.kubectl(["apply", "-f", "-"]),
-        patched.as_bytes(),
-    )?;
-    roll_out(cluster)?;
-    let seconds = start.elapsed().as_secs_f64();
-    println!("the nodes attach pods to networks {seconds:.1} s after `kubectl apply`");
-    Ok(())
+/// Adds a node to the cluster, and waits until the manifest has made it Ready.
+pub fn add(cluster: &Cluster, node: Node) -> Result<()> {
+    join::add(cluster, node)?;
+    up::load(cluster, &archive(cluster))?;
+    wait::nodes(cluster)
 }
 
 /// Replaces braid's pods and waits for the new ones.
@@ -129,6 +102,8 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
         "delete",
         "-f",
         MANIFEST,
+        "-l",
+        ALL_BUT_KINDS,
         "--cascade=foreground",
         &wait::timeout(LIMIT),
     ]))?;
@@ -143,6 +118,7 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
         );
         let left = sh::read(&mut cluster.on(node, ["find", CONFIGURATIONS, "-name", "*braid*"])?)?;
         ensure!(left.is_empty(), "{node}: left in {CONFIGURATIONS}:\n{left}");
+        ensure_unused(cluster, node)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     println!(
@@ -151,42 +127,47 @@ pub fn take_off(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Imports braid's image into the nodes, as an administrator without a registry does.
-fn bring_images(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
-    let archive = cluster.dir().join("braid.tar");
-    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--output"]);
-    sh::run(image.arg(&archive).stdout(Stdio::null()))?;
-    up::load(cluster, &archive)?;
-    let manifest = fs::read_to_string(sh::root().join(MANIFEST))
-        .with_context(|| format!("read {MANIFEST}"))?;
-    for name in images(&manifest) {
-        if name.starts_with(IMAGE) {
-            continue;
-        }
-        for node in nodes {
-            // A container that only waits can be the cluster's pause image.
-            let tag = [
-                "ctr",
-                "-n",
-                "k8s.io",
-                "images",
-                "tag",
-                "--force",
-                "localhost/pause:1",
-                name,
-            ];
-            sh::read(&mut cluster.on(*node, tag)?)?;
-        }
+/// Fails if the node has a file, link, route, rule, table or pin of the agent.
+fn ensure_unused(cluster: &Cluster, node: Node) -> Result<()> {
+    let files = ["find", "/run/braid", "/sys/fs/bpf", "!", "-type", "d"];
+    for list in [
+        &files[..],
+        &["ip", "-o", "link"],
+        &["ip", "route", "show", "table", "all", "proto", ROUTES],
+        &["ip", "-6", "route", "show", "table", "all", "proto", ROUTES],
+        &["ip", "rule"],
+        &["ip", "-6", "rule"],
+        &["nft", "list", "tables"],
+    ] {
+        // Without a pod, /run/braid may be missing.
+        let listed = sh::read(&mut cluster.on(node, list)?).unwrap_or_default();
+        let is_left =
+            |line: &&str| line.contains("braid") || list.contains(&ROUTES) || line.contains(RULES);
+        let left: Vec<&str> = listed.lines().filter(is_left).collect();
+        ensure!(left.is_empty(), "{node}: left of {list:?}: {left:?}");
     }
     Ok(())
 }
 
-fn images(manifest: &str) -> Vec<&str> {
-    let mut images = Vec::new();
-    for line in manifest.lines() {
-        images.extend(line.trim().strip_prefix("image: "));
-    }
-    images
+/// True if a line of `ip` or `bridge` names an address of the node or a range of its pods.
+pub fn is_about(line: &str, node: Node) -> bool {
+    let ranges = [node.pod_cidr(), node.pod_cidr6()];
+    let addresses = [node.address().to_string(), node.address6().to_string()];
+    let mut words = line.split(' ');
+    words.any(|word| ranges.iter().chain(&addresses).any(|own| own == word))
+}
+
+/// Imports braid's image into the nodes, as an administrator without a registry does.
+fn bring_image(cluster: &Cluster) -> Result<()> {
+    let archive = archive(cluster);
+    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--output"]);
+    sh::run(image.arg(&archive).stdout(Stdio::null()))?;
+    up::load(cluster, &archive)
+}
+
+/// Path of the archive with braid's image.
+fn archive(cluster: &Cluster) -> PathBuf {
+    cluster.dir().join("braid.tar")
 }
 
 /// Waits until the current pods of the `DaemonSet` run on all nodes.
@@ -231,4 +212,23 @@ fn folder(cluster: &Cluster, node: Node) -> Result<String> {
 fn is_braid(line: &str) -> bool {
     line.strip_prefix(PLUGINS)
         .is_some_and(|name| name.starts_with("/braid "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_about_a_node_by_a_whole_word() {
+        let node: Node = "n1".parse().expect("a node");
+        for (line, expected) in [
+            ("10.244.1.0/24 via 10.99.0.11 dev eth0 proto 98", true),
+            ("ae:5e:00:00:00:01 dst 10.99.0.11 self permanent", true),
+            ("fd00:244:0:1::/64 dev braid-vxlan", true),
+            ("10.244.1.5 dev veth0 scope link", false),
+            ("10.244.12.0/24 via 10.99.0.12 dev eth0", false),
+        ] {
+            assert_eq!(is_about(line, node), expected, "{line}");
+        }
+    }
 }

@@ -235,10 +235,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_behind_the_router_are_on_another_link() -> Result<()> {
+        let nodes = Node::first(2, 1)?;
+        let [near, _, far] = nodes[..] else {
+            bail!("{} nodes", nodes.len());
+        };
+        assert_eq!([near.is_far(), far.is_far()], [false, true]);
+        let addresses = [far.address().to_string(), far.address6().to_string()];
+        assert_eq!(
+            (far.to_string().as_str(), addresses),
+            ("n6", ["10.98.0.16", "fd98::16"].map(String::from))
+        );
+        for (near, far) in [(0, 0), (6, 0), (1, 5)] {
+            assert!(Node::first(near, far).is_err(), "{near} {far}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_node_is_parsed_from_the_name_it_prints() {
         let node: Node = "n2".parse().expect("a node");
         assert_eq!(node.to_string(), "n2");
         assert_eq!(node.pod_cidr(), "10.244.2.0/24");
+        assert_eq!(node.address6().to_string(), "fd99::12");
         for wrong in ["n0", "n10", "2", "node", ""] {
             assert!(wrong.parse::<Node>().is_err(), "{wrong}");
         }

@@ -97,7 +97,7 @@ fn number(report: &Value, at: &str) -> Result<f64> {
 /// Runs a burst for each turn. Before them, an unmeasured burst warms the cluster.
 fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
     own::with(
-        own::Nodes {
+        own::Nodes::With {
             plugins,
             conflist,
             kube_proxy: false,

@@ -7,21 +7,47 @@ use std::path::Path;
 
 /// Plugins and configuration of the nodes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Nodes<'a> {
-    pub(crate) plugins: &'a Path,
-    /// Name of a list in `tests/testbed/conflists/`.
-    pub(crate) conflist: &'a str,
-    pub(crate) kube_proxy: bool,
+pub(crate) enum Nodes<'a> {
+    /// Two machines without any network for pods, and one behind a router, all with both families
+    /// and kube-proxy.
+    Bare,
+    /// Two nodes with plugins and a configuration.
+    With {
+        plugins: &'a Path,
+        /// Name of a list in `tests/testbed/conflists/`.
+        conflist: &'a str,
+        kube_proxy: bool,
+    },
+}
+
+impl Nodes<'_> {
+    /// Returns the arguments of `cargo xtask cluster up`.
+    fn arguments(&self) -> Result<Vec<String>> {
+        let Self::With {
+            plugins,
+            conflist,
+            kube_proxy,
+        } = self
+        else {
+            return Ok(["--far-nodes=1", "--dual-stack", "--kube-proxy"]
+                .map(String::from)
+                .to_vec());
+        };
+        let Some(plugins) = plugins.to_str() else {
+            bail!("{} is not UTF-8", plugins.display())
+        };
+        let mut arguments = vec![
+            format!("--cni-dir={plugins}"),
+            format!("--conflist=tests/testbed/conflists/{conflist}.conflist"),
+        ];
+        arguments.extend(kube_proxy.then(|| "--kube-proxy".to_owned()));
+        Ok(arguments)
+    }
 }
 
 /// Starts a cluster, calls `work`, and shuts the cluster down. Fails if a cluster is already
 /// running. If an earlier cluster was killed, removes its files first.
 pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Nodes {
-        plugins,
-        conflist,
-        kube_proxy,
-    } = nodes;
     if let Ok(found) = Cluster::running() {
         if down::has_processes()? {
             bail!(
@@ -31,20 +57,9 @@ pub(crate) fn with<T>(nodes: Nodes<'_>, work: impl FnOnce() -> Result<T>) -> Res
         }
         down::run()?;
     }
-    let Some(plugins) = plugins.to_str() else {
-        bail!("{} is not UTF-8", plugins.display())
-    };
-    let conflist = format!("tests/testbed/conflists/{conflist}.conflist");
-    println!("--- a cluster whose conflist is {conflist}");
-    let up = [
-        "cluster",
-        "up",
-        "--cni-dir",
-        plugins,
-        "--conflist",
-        &conflist,
-    ];
-    let up = sh::run(verb::command(up)?.args(kube_proxy.then_some("--kube-proxy")));
+    let arguments = nodes.arguments()?;
+    println!("--- a cluster: {}", arguments.join(" "));
+    let up = sh::run(verb::command(["cluster", "up"])?.args(arguments));
     let done = up.and_then(|()| work());
     let ended = sh::run(&mut verb::command(["cluster", "down"])?);
     let done = done?;

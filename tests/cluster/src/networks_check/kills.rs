@@ -41,8 +41,7 @@ fn wave(
     cluster.create(&all)?;
     watch.until("became Ready", part, pods::is_ready)?;
     kill()?;
-    // braid's token for the API server belongs to the pod of its `DaemonSet`. Pods that are created
-    // while this pod is replaced must be retried.
+    // braid's token for the API server outlives the pod of its `DaemonSet`.
     deploy::restart(cluster)?;
     pods::await_ready(cluster, APP)?;
     println!(

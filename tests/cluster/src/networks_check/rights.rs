@@ -26,12 +26,16 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
     event(cluster, node)?;
     claim(cluster, node)?;
     let audit = Audit::of(cluster)?;
-    let role = get(cluster, &["clusterrole", "braid"])?;
-    let (asked, mut granted) = (audit.asked(), granted(&role));
-    granted.remove(OF_DEVICES);
+    let mut rights = granted(&get(cluster, &["clusterrole", "braid"])?);
+    rights.extend(granted(&get(
+        cluster,
+        &["role", "braid", "--namespace=kube-system"],
+    )?));
+    rights.remove(OF_DEVICES);
+    let asked = audit.asked();
     ensure!(
-        asked == granted,
-        "the role grants {granted:?}, and braid used {asked:?}"
+        asked == rights,
+        "the roles grant {rights:?}, and braid used {asked:?}"
     );
     ensure!(
         audit.forbidden().is_empty(),
@@ -39,9 +43,9 @@ pub(super) fn check(cluster: &Cluster, node: Node) -> Result<()> {
         audit.forbidden()
     );
     println!(
-        "{} requests used each of {} rights of the role, and no other",
+        "{} requests used each of {} rights of the roles, and no other",
         audit.requests().len(),
-        granted.len()
+        rights.len()
     );
     Ok(())
 }
