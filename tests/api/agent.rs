@@ -6,6 +6,9 @@
 //!  the API server has a Node object for each
 //! ```
 
+mod node;
+
+use crate::proxy::Fault;
 use crate::{World, json};
 use braid_tests::{Ns, Value};
 use ipnet::IpNet;
@@ -27,6 +30,15 @@ const HEALTH: &str = "127.0.0.1:4627";
 /// Longest time until the node is as the objects say.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Rights to the `ConfigMap` of the agent.
+const CONFIG_RIGHTS: [&str; 3] = [
+    "--verb=list,watch",
+    "--resource=configmaps",
+    "--resource-name=braid",
+];
+/// Rights to events.
+const EVENT_RIGHTS: [&str; 2] = ["--verb=create,patch", "--resource=events.events.k8s.io"];
+
 /// A node with an agent, and another node on the same link.
 struct Pair {
     world: World,
@@ -38,7 +50,16 @@ struct Pair {
 impl Pair {
     /// Creates two nodes with these last bytes of 10.`net`.x.0/24 as pod ranges, without an agent.
     fn new(test: &str, net: u8) -> Option<Self> {
-        let world = World::new(test)?;
+        Some(Self::in_world(World::new(test)?, net))
+    }
+
+    /// Like [`Pair::new`], with an API server that begins with these faults.
+    fn with_faults(test: &str, net: u8, faults: Vec<Fault>) -> Option<Self> {
+        Some(Self::in_world(World::with(test, faults, Fault::None)?, net))
+    }
+
+    fn in_world(world: World, net: u8) -> Self {
+        let test = world.namespace.clone();
         let other = world
             .sandbox
             .outside("other", "192.0.2.1/24", "192.0.2.2/24");
@@ -53,7 +74,7 @@ impl Pair {
         pair.create_node(&pair.names[0], &format!("10.{net}.1.0/24"), "192.0.2.1");
         pair.create_node(&pair.names[1], &format!("10.{net}.2.0/24"), "192.0.2.2");
         pair.allow();
-        Some(pair)
+        pair
     }
 
     fn create_node(&self, name: &str, range: &str, address: &str) {
@@ -79,7 +100,7 @@ impl Pair {
         self.world.server.kubectl(&["delete", "node", name], None);
     }
 
-    /// Lets the test's own service account watch nodes.
+    /// Gives the test's own service account the rights of an agent.
     fn allow(&self) {
         let namespace = &self.world.namespace;
         let server = self.world.server;
@@ -87,7 +108,10 @@ impl Pair {
             &["create", "serviceaccount", "agent", "-n", namespace],
             None,
         );
-        let role = ["--verb=list,watch", "--resource=nodes"];
+        let role = [
+            "--verb=list,watch",
+            "--resource=nodes,servicecidrs.networking.k8s.io",
+        ];
         server.kubectl(
             &[&["create", "clusterrole", namespace], &role[..]].concat(),
             None,
@@ -110,7 +134,8 @@ impl Pair {
             &subject,
         ];
         server.kubectl(&binding, None);
-        let subject = format!("--serviceaccount={namespace}:agent");
+        self.grant("config", namespace, &CONFIG_RIGHTS);
+        self.grant(&format!("{namespace}-events"), "default", &EVENT_RIGHTS);
         let role = format!("--clusterrole={namespace}");
         server.kubectl(
             &["create", "clusterrolebinding", namespace, &role, &subject],
@@ -118,7 +143,38 @@ impl Pair {
         );
     }
 
+    /// Gives the test's service account a role in a namespace.
+    fn grant(&self, role: &str, namespace: &str, rights: &[&str]) {
+        let server = self.world.server;
+        let create = ["create", "role", role, "-n", namespace];
+        server.kubectl(&[&create, rights].concat(), None);
+        let subject = format!("--serviceaccount={}:agent", self.world.namespace);
+        let bound = format!("--role={role}");
+        let binding = [
+            "create",
+            "rolebinding",
+            role,
+            "-n",
+            namespace,
+            &bound,
+            &subject,
+        ];
+        server.kubectl(&binding, None);
+    }
+
     fn start(&self) -> Agent {
+        let map = format!("{}/braid", self.world.namespace);
+        self.start_with(&["--config-map", &map])
+    }
+
+    /// Starts the agent with more arguments.
+    fn start_with(&self, arguments: &[&str]) -> Agent {
+        self.start_for("agent", arguments)
+    }
+
+    /// Starts the agent with this account for the tokens of calls.
+    fn start_for(&self, account: &str, arguments: &[&str]) -> Agent {
+        let account = format!("{}/{account}", self.world.namespace);
         let namespace = &self.world.namespace;
         let token = self
             .world
@@ -130,7 +186,8 @@ impl Pair {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--node-name", &self.names[0]])
-            .args(["--service-account", &format!("{namespace}/agent")])
+            .args(["--service-account", &account])
+            .args(arguments)
             .spawn()
             .expect("the agent starts");
         Agent { child }
@@ -350,22 +407,6 @@ fn absurd_ranges_of_other_nodes_move_no_traffic_and_stop_nothing() {
     let bird = pair.world.sandbox.list("ip -j route show proto bird");
     assert_eq!(bird.len(), 1);
     assert_eq!(bird[0]["gateway"], "192.0.2.9");
-}
-
-#[test]
-fn a_node_with_the_network_of_another_program_keeps_it_and_gets_no_routes() {
-    let Some(pair) = Pair::new("agent-other", 76) else {
-        return;
-    };
-    let other = "/etc/cni/net.d/10-flannel.conflist";
-    fs::write(other, "{}").expect("a configuration");
-    let _agent = pair.start();
-    let reason = format!("{other} is another program's network");
-    await_true("the reason", || {
-        ask("/readyz").is_some_and(|(_, body)| body == reason)
-    });
-    assert!(!fs::exists(CONFLIST).expect("the folder is readable"));
-    assert_eq!(pair.routes(), [""; 0]);
 }
 
 #[test]

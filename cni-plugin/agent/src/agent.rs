@@ -1,27 +1,37 @@
 //! The agent's loop: objects and time in, changes of the node out.
 
+use crate::api;
+use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
+use crate::cluster::node::Node;
 use crate::cluster::ranges::{self, Ignored, Reserved};
+use crate::cluster::services::Services;
+use crate::configuration::Configuration;
 use crate::credentials::Credentials;
-use crate::health::{self, Reason};
-use crate::network::conflist::{self, Values};
+use crate::events::{self, Book, Publisher, Warning};
+use crate::feeds::{self, Change, Feeds};
+use crate::health::{self, Readiness, Reason};
+use crate::log::Log;
+use crate::network::conflist::{self, DefaultNetwork, Values};
 use crate::network::forwarding;
 use crate::network::kernel::Kernel;
-use crate::network::masquerade::Masquerade;
+use crate::network::masquerade::{Masquerade, Table};
 use crate::network::routes::{self, Unrouted};
-use crate::watch::{self, Nodes};
 use crate::{Error, Options};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// Mode of the conflist.
-const CONFLIST_MODE: u32 = 0o644;
+/// Mode of the conflist. The network of another program may have a secret.
+const CONFLIST_MODE: u32 = 0o600;
 /// Pause after a change of an object, in which other changes arrive.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Time after which the kernel's state is compared again without a change of an object.
@@ -30,9 +40,12 @@ const RESYNC: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Runs until SIGTERM or SIGINT. The end changes nothing on the node.
-pub(crate) async fn run(options: &Options) -> Result<(), Error> {
+pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let [mut term, mut int] = [SignalKind::terminate(), SignalKind::interrupt()].map(handler);
-    let (readiness, seen) = tokio::sync::watch::channel(Some("not started yet".to_owned()));
+    let (readiness, seen) = tokio::sync::watch::channel(Readiness {
+        reason: Some("not started yet".to_owned()),
+        remarks: Vec::new(),
+    });
     health::serve(options.health_address, seen).await?;
     let config = api_config(options).await?;
     let credentials = Credentials::new(
@@ -40,33 +53,46 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
         options.account.clone(),
         &config,
     )?;
-    let client =
-        Client::try_from(config).map_err(|err| Error::new("prepare the client of the API", err))?;
+    let server = config.cluster_url.host().and_then(address);
+    let client = api::client(config)?;
     let mut agent = Agent {
         options,
         credentials,
         client: client.clone(),
         kernel: Kernel::open()?,
+        masquerade: Table::default(),
+        log,
+        configuration: Configuration::new(options.config.to_string(), options.overrides.clone()),
         index: Index::default(),
+        services: Services::default(),
+        server,
+        events: Book::default(),
+        publisher: Publisher::start(client.clone()),
         reported: Reported::default(),
         readiness,
     };
     // A signal ends the agent also during a comparison.
     tokio::select! {
-        ended = agent.work(Nodes::new(client)) => ended,
+        ended = agent.work(Feeds::new(&client, &options.config)) => ended,
         () = stopped(&mut term) => Ok(()),
         () = stopped(&mut int) => Ok(()),
     }
 }
 
+/// Parses the host of a URL, which may be an IPv6 address in brackets; `None` for a name.
+fn address(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok()
+}
+
 /// Reads address and credentials of the API server.
-async fn api_config(options: &Options) -> Result<Config, Error> {
+async fn api_config(options: &Options) -> Result<kube::Config, Error> {
     let Some(path) = &options.kubeconfig else {
-        return Config::incluster().map_err(|err| Error::new("read the pod's credentials", err));
+        return kube::Config::incluster()
+            .map_err(|err| Error::new("read the pod's credentials", err));
     };
     let doing = format!("read kubeconfig {}", path.display());
     let file = Kubeconfig::read_from(path).map_err(|err| Error::new(&doing, err))?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
         .map_err(|err| Error::new(&doing, err))
 }
@@ -89,9 +115,17 @@ struct Agent<'a> {
     credentials: Credentials,
     client: Client,
     kernel: Kernel,
+    masquerade: Table,
+    log: Log,
+    configuration: Configuration,
     index: Index,
+    services: Services,
+    /// Address of the API server, if its URL has one.
+    server: Option<IpAddr>,
+    events: Book,
+    publisher: Publisher,
     reported: Reported,
-    readiness: tokio::sync::watch::Sender<Reason>,
+    readiness: tokio::sync::watch::Sender<Readiness>,
 }
 
 /// Reports that are logged once, not at each comparison.
@@ -99,23 +133,24 @@ struct Agent<'a> {
 struct Reported {
     ignored: BTreeSet<Ignored>,
     unrouted: BTreeSet<Unrouted>,
+    networks: BTreeSet<String>,
+    without_range: Reason,
     reason: Reason,
 }
 
 impl Agent<'_> {
-    /// Follows the nodes until the watch ends.
-    async fn work(&mut self, mut nodes: Nodes) -> Result<(), Error> {
+    /// Follows the objects until a watch ends.
+    async fn work(&mut self, mut feeds: Feeds) -> Result<(), Error> {
         let mut due = Instant::now() + RESYNC;
         loop {
             tokio::select! {
-                event = nodes.next() => match event {
-                    Some(Ok(event)) => {
-                        if watch::update(&mut self.index, &event) {
+                change = feeds.next() => match change {
+                    Some(change) => {
+                        if self.update(change) {
                             due = due.min(Instant::now() + SETTLE);
                         }
                     }
-                    Some(Err(err)) => self.lost(&err),
-                    None => return Err(Error::new("watch nodes", "the stream ended")),
+                    None => return Err(Error::new("watch objects", "the stream ended")),
                 },
                 () = tokio::time::sleep_until(due) => {
                     due = Instant::now() + self.reconcile().await;
@@ -124,12 +159,54 @@ impl Agent<'_> {
         }
     }
 
-    /// Reports an error of the watch. Known nodes keep their routes.
-    fn lost(&mut self, err: &kube::runtime::watcher::Error) {
-        tracing::warn!(error = %err, "watch nodes");
-        if !self.index.is_complete() {
-            self.not_ready(format!("nodes are not known yet: {err}"));
+    /// Takes a change in. Returns true if the node must be compared again. An error of a watch
+    /// changes nothing that is known.
+    fn update(&mut self, change: Change) -> bool {
+        match change {
+            Change::Node(Ok(event)) => self.index.update(&event),
+            Change::Services(Ok(event)) => self.services.update(&event),
+            Change::Config(Ok(event)) => {
+                let is_changed = self.configuration.update(&event);
+                is_changed && self.configure()
+            }
+            Change::ConfigFile(text) => {
+                let is_changed = match text {
+                    Ok(text) => self.configuration.read(Some(&text)),
+                    Err(err) => self.configuration.refuse(err),
+                };
+                is_changed && self.configure()
+            }
+            Change::Services(Err(err)) => {
+                let is_first = self.services.give_up();
+                if is_first || !feeds::is_absent(&err) {
+                    tracing::warn!(error = %err, "watch ServiceCIDRs");
+                }
+                is_first
+            }
+            Change::Node(Err(err)) => {
+                tracing::warn!(error = %err, "watch nodes");
+                if !self.index.is_complete() {
+                    self.not_ready(format!("nodes are not known yet: {err}"));
+                }
+                false
+            }
+            Change::Config(Err(err)) => {
+                tracing::warn!(error = %err, "watch the configuration");
+                self.configuration.valid().is_none() && self.configuration.refuse(err)
+            }
         }
+    }
+
+    /// Applies a changed configuration to the log, and reports a wrong one.
+    fn configure(&mut self) -> bool {
+        if let Some(config) = self.configuration.valid() {
+            self.log.set(config.log);
+        }
+        match self.configuration.fault() {
+            Some(fault) => tracing::warn!(reason = fault, "the configuration is wrong"),
+            None => tracing::info!(from = %self.options.config, "read the configuration"),
+        }
+        true
     }
 
     fn not_ready(&mut self, reason: String) {
@@ -137,21 +214,56 @@ impl Agent<'_> {
             tracing::warn!(reason, "not ready");
             self.reported.reason = Some(reason.clone());
         }
-        self.readiness.send_replace(Some(reason));
+        self.show(Some(reason));
+    }
+
+    /// Shows the state in `/readyz`.
+    fn show(&self, reason: Reason) {
+        let fault = self.configuration.fault();
+        self.readiness.send_replace(Readiness {
+            reason,
+            remarks: fault.map(str::to_owned).into_iter().collect(),
+        });
+    }
+
+    /// Publishes events about conditions that need an administrator.
+    fn publish(&mut self) {
+        let Some(own) = self.index.node(&self.options.node_name) else {
+            return;
+        };
+        let mut warnings = BTreeSet::new();
+        let mut warn = |reason, note: String| warnings.insert(Warning { reason, note });
+        for ignored in &self.reported.ignored {
+            let note = format!("Node {}: {ignored}", ignored.node);
+            warn(events::Reason::IgnoredRange, note);
+        }
+        for note in &self.reported.networks {
+            warn(events::Reason::ForeignNetwork, note.clone());
+        }
+        if let Some(fault) = self.configuration.fault() {
+            warn(events::Reason::InvalidConfiguration, fault.to_owned());
+        }
+        if let Some(note) = &self.reported.without_range {
+            warn(events::Reason::NoPodRange, note.clone());
+        }
+        let posts = self.events.posts(&warnings, own, Timestamp::now());
+        self.publisher.publish(posts);
     }
 
     /// Compares the node with the cluster and changes the node. Returns the time until the next
     /// comparison.
     async fn reconcile(&mut self) -> Duration {
-        if !self.index.is_complete() {
+        if !self.index.is_complete() || !self.services.is_known() {
             return RESYNC;
         }
+        self.reported.without_range = None;
         let next = match self.set_up().await {
             Ok(None) => {
-                if self.reported.reason.take().is_some() || self.readiness.borrow().is_some() {
+                let was_ready = self.readiness.borrow().reason.is_none();
+                if self.reported.reason.take().is_some() || !was_ready {
                     tracing::info!("ready");
                 }
-                self.readiness.send_replace(None);
+                self.show(None);
                 RESYNC
             }
             Ok(Some(reason)) => {
@@ -163,6 +275,7 @@ impl Agent<'_> {
                 RETRY
             }
         };
+        self.publish();
         match self.credentials.due() {
             // A renewal that failed is overdue, and must not be tried without a pause.
             Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),
@@ -170,21 +283,39 @@ impl Agent<'_> {
         }
     }
 
-    /// Sets routes and masquerading, renews the credentials of calls, then writes the conflist.
-    /// Returns the reason if pods cannot be served yet.
+    /// Sets routes and masquerading, renews the credentials of calls, then writes the conflist. On a
+    /// node with the network of another program, its owner makes the routes in mode `auto`. Returns
+    /// the reason if pods cannot be served yet.
     async fn set_up(&mut self) -> Result<Reason, Error> {
+        let Some(config) = self.configuration.valid().cloned() else {
+            let origin = &self.options.config;
+            let fault = self.configuration.fault().map(str::to_owned);
+            return Ok(fault.or_else(|| Some(format!("{origin} is not known yet"))));
+        };
         let name = &self.options.node_name;
         let Some(own) = self.index.node(name).cloned() else {
             return Ok(Some(format!("there is no Node {name:?}")));
         };
-        let conflist = &self.options.conflist;
-        let reading = format!("read {}", conflist.display());
-        // The owner of another network makes its routes as well.
-        if let Some(refusal) =
-            conflist::refusal(conflist).map_err(|err| Error::new(reading, err))?
-        {
-            return Ok(Some(refusal));
+        let network = match self.default_network()? {
+            Ok(network) => network,
+            Err(why) => return Ok(Some(why)),
+        };
+        if network.source.is_some() && config.mode == Mode::Auto {
+            self.leave_routes().await?;
+            self.credentials.renew(&self.client, &own).await?;
+            return self.write_conflist(&network, None);
         }
+        self.serve(&config, own, network).await
+    }
+
+    /// Does the work of [`Agent::set_up`] on a node that the agent routes.
+    async fn serve(
+        &mut self,
+        config: &Config,
+        own: Node,
+        network: DefaultNetwork,
+    ) -> Result<Reason, Error> {
+        let name = &self.options.node_name;
         let Some(uplink) = self.kernel.uplink(&own.addresses).await? else {
             return Ok(Some(format!(
                 "no link has an InternalIP of Node {name:?}: {:?}",
@@ -195,17 +326,49 @@ impl Agent<'_> {
         let (routed, failed) = self.set_routes(&ranges, uplink.networks.clone()).await?;
         // A Node that was just registered again gets its ranges later. Running pods stay
         // masqueraded until then.
-        if ranges.is_empty() {
-            return Ok(Some(format!(
-                "Node {:?} has no pod range yet",
-                self.options.node_name
-            )));
+        if ranges.is_empty() && network.source.is_none() {
+            let reason = format!("Node {name:?} has no pod range yet");
+            self.reported.without_range = Some(reason.clone());
+            return Ok(Some(reason));
         }
         forwarding::enable(&uplink.name)?;
-        Masquerade::of(&ranges, routed, self.index.nodes()).write()?;
+        let outside = routed.into_iter().chain(config.no_masquerade.clone());
+        self.masquerade
+            .ensure(Masquerade::of(&ranges, outside, self.index.nodes()))?;
         self.credentials.renew(&self.client, &own).await?;
-        self.write_conflist(ranges, uplink.mtu)?;
-        failed.map_or(Ok(None), Err)
+        let own = Values {
+            ranges,
+            mtu: config.mtu.unwrap_or(uplink.mtu),
+            kind: config.kind,
+        };
+        let reason = self.write_conflist(&network, Some(own))?;
+        failed.map_or(Ok(reason), Err)
+    }
+
+    /// Chooses the default network. The inner error is the reason why there is none yet.
+    fn default_network(&mut self) -> Result<Result<DefaultNetwork, String>, Error> {
+        let conflist = &self.options.conflist;
+        let observed = DefaultNetwork::observe(conflist, SystemTime::now())
+            .map_err(|err| Error::new(format_args!("read {}", conflist.display()), err))?;
+        if let Ok(network) = &observed {
+            let remarks = BTreeSet::from_iter(network.remarks(conflist));
+            for remark in remarks.difference(&self.reported.networks) {
+                tracing::warn!("{remark}");
+            }
+            self.reported.networks = remarks;
+        }
+        Ok(observed)
+    }
+
+    /// Deletes the agent's own routes and table, if there are any.
+    async fn leave_routes(&mut self) -> Result<(), Error> {
+        let present = self.kernel.routes().await?;
+        for change in routes::changes(&present, &BTreeSet::new()) {
+            self.kernel.change(&change).await?;
+            tracing::info!(%change, "changed a route");
+        }
+        self.report(Vec::new(), Vec::new());
+        self.masquerade.delete()
     }
 
     /// Sets the routes to other nodes. Returns the accepted ranges, and the error of a change that
@@ -215,10 +378,15 @@ impl Agent<'_> {
         own: &[IpNet],
         links: Vec<IpNet>,
     ) -> Result<(Vec<IpNet>, Option<Error>), Error> {
+        let mut addresses: BTreeSet<IpAddr> = self.server.into_iter().collect();
+        for node in self.index.nodes() {
+            addresses.extend(&node.addresses);
+        }
         let reserved = Reserved {
             own: own.to_vec(),
             links,
-            services: Vec::new(),
+            services: self.services.ranges(),
+            addresses,
         };
         let name = &self.options.node_name;
         let (accepted, ignored) = ranges::judge(self.index.nodes(), name, &reserved);
@@ -239,20 +407,36 @@ impl Agent<'_> {
         Ok((routed, failed))
     }
 
-    fn write_conflist(&self, ranges: Vec<IpNet>, mtu: u32) -> Result<(), Error> {
-        let kubeconfig = &self.options.credentials.kubeconfig;
-        let text = conflist::text(&Values {
-            ranges,
-            mtu,
-            kubeconfig: kubeconfig.display().to_string(),
-        });
+    /// Writes the conflist. `own` is braid's own network. Returns the reason if the network of
+    /// another program is not ready.
+    fn write_conflist(
+        &self,
+        network: &DefaultNetwork,
+        own: Option<Values>,
+    ) -> Result<Reason, Error> {
         let path = &self.options.conflist;
-        let is_new = replace(path, &text, CONFLIST_MODE)
-            .map_err(|err| Error::new(format_args!("write {}", path.display()), err))?;
+        let failed = |err: &dyn Display| Error::new(format_args!("write {}", path.display()), err);
+        let paths = conflist::Paths {
+            conflist: path,
+            kubeconfig: &self.options.credentials.kubeconfig,
+        };
+        let list = match (&network.source, own) {
+            (Some(source), _) => match conflist::taken(source, paths, &network.others) {
+                Ok(list) => list,
+                Err(why) => return Ok(Some(why)),
+            },
+            (None, Some(own)) => {
+                let present = conflist::read(path).map_err(|err| failed(&err))?;
+                conflist::own(&own, paths, present).map_err(|err| failed(&err))?
+            }
+            (None, None) => return Ok(None),
+        };
+        let is_new =
+            replace(path, &(list.pretty() + "\n"), CONFLIST_MODE).map_err(|err| failed(&err))?;
         if is_new {
             tracing::info!(path = %path.display(), "wrote the conflist");
         }
-        Ok(())
+        Ok(None)
     }
 
     fn report(&mut self, ignored: Vec<Ignored>, unrouted: Vec<Unrouted>) {

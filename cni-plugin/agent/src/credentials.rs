@@ -5,9 +5,13 @@
 //!  /run/braid/api/token, ca.crt            0600, replaced by rename
 //!  /etc/cni/net.d/braid.d/kubeconfig       names both, and the server
 //! ```
+//!
+//! Each comparison writes the files again if one differs. It also sends one request with the token,
+//! at most every 30 seconds: only the API server knows that a token is void, for example because the
+//! service account was created again. `/version` needs no right, so any answer but 401 is fine.
 
 use crate::cluster::node::Node;
-use crate::{Account, Error};
+use crate::{Account, Error, api};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use braid_core::k8s::kubeconfig::{self, AUTHORITY, TOKEN};
@@ -15,6 +19,7 @@ use braid_node::sys::replace::replace;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
+use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -28,6 +33,8 @@ const LIFETIME_SECONDS: i64 = 24 * 60 * 60;
 const PRIVATE: u32 = 0o600;
 /// Longest time of one request.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Shortest time between two tries of the token.
+const TRY: Duration = Duration::from_secs(30);
 
 /// Paths of the files.
 #[derive(Debug, Clone)]
@@ -39,18 +46,22 @@ pub struct Paths {
 }
 
 /// The token on disk.
-#[derive(Debug)]
 struct Held {
+    token: String,
     /// UID of the Node that the token is bound to.
     node_uid: String,
     renew_at: Instant,
+    /// Time when it is void, unless the server says so earlier.
+    void_at: Instant,
+    try_at: Instant,
 }
 
 /// Keeps the credentials of calls valid.
-#[derive(Debug)]
 pub struct Credentials {
     paths: Paths,
     account: Account,
+    /// Address of the server, and limits.
+    config: Config,
     server: String,
     authority: String,
     held: Option<Held>,
@@ -67,6 +78,7 @@ impl Credentials {
         Ok(Self {
             paths,
             account,
+            config: config.clone(),
             server: config
                 .cluster_url
                 .to_string()
@@ -82,16 +94,60 @@ impl Credentials {
         Some(self.held.as_ref()?.renew_at)
     }
 
-    /// Requests a token if there is none for this Node, or if a third of the lifetime of the last
-    /// one is over, and writes the files.
+    /// Writes the files. Requests a token first if there is none for this Node, if a third of the
+    /// lifetime of the last one is over, or if the server refuses it. If the request fails, the last
+    /// token is used while it is valid.
     pub async fn renew(&mut self, client: &Client, node: &Node) -> Result<(), Error> {
-        let is_valid = self
-            .held
-            .as_ref()
-            .is_some_and(|held| held.node_uid == node.uid && Instant::now() < held.renew_at);
-        if is_valid {
-            return Ok(());
+        if let Some(held) = &self.held
+            && (held.node_uid != node.uid || self.is_refused().await)
+        {
+            self.held = None;
         }
+        let now = Instant::now();
+        if self.held.as_ref().is_none_or(|held| held.renew_at <= now) {
+            match (self.granted(client, node).await, &self.held) {
+                (Ok(held), _) => self.held = Some(held),
+                (Err(err), Some(held)) if now < held.void_at => {
+                    tracing::warn!(error = %err, "the last token stays in use");
+                }
+                (Err(err), _) => return Err(err),
+            }
+        }
+        match &self.held {
+            Some(held) => self.write(&held.token),
+            None => Ok(()),
+        }
+    }
+
+    /// Tries the token. True if the server answers that it is void.
+    async fn is_refused(&mut self) -> bool {
+        let Some(held) = &mut self.held else {
+            return false;
+        };
+        if Instant::now() < held.try_at {
+            return false;
+        }
+        held.try_at = Instant::now() + TRY;
+        let mut config = self.config.clone();
+        config.auth_info = AuthInfo {
+            token: Some(held.token.clone().into()),
+            ..AuthInfo::default()
+        };
+        let Ok(client) = api::client(config) else {
+            return false;
+        };
+        match client.apiserver_version().await {
+            Err(kube::Error::Api(status)) if status.code == 401 => {
+                tracing::warn!("the API server refuses the token of calls");
+                true
+            }
+            // A server that is away says nothing about the token.
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// Requests a token.
+    async fn granted(&self, client: &Client, node: &Node) -> Result<Held, Error> {
         let doing = format!("request a token of {}", self.account);
         let request = self.request(client, node);
         let granted = tokio::time::timeout(LIMIT, request)
@@ -102,12 +158,14 @@ impl Credentials {
             .status
             .ok_or_else(|| Error::new(&doing, "the answer has no token"))?;
         let lifetime = granted.spec.expiration_seconds;
-        self.write(&status.token)?;
-        self.held = Some(Held {
+        let now = Instant::now();
+        Ok(Held {
+            token: status.token,
             node_uid: node.uid.clone(),
-            renew_at: Instant::now() + pause(lifetime, RandomState::new().hash_one(0)),
-        });
-        Ok(())
+            renew_at: now + pause(lifetime, RandomState::new().hash_one(0)),
+            void_at: now + duration(lifetime),
+            try_at: now + TRY,
+        })
     }
 
     async fn request(&self, client: &Client, node: &Node) -> kube::Result<TokenRequest> {
@@ -152,10 +210,14 @@ impl Credentials {
 fn pause(lifetime: Option<i64>, random: u64) -> Duration {
     /// Shortest time between two requests.
     const SHORTEST: Duration = Duration::from_mins(1);
-    let seconds = lifetime.and_then(|seconds| u64::try_from(seconds).ok());
-    let third = Duration::from_secs(seconds.unwrap_or_default()) / 3;
+    let third = duration(lifetime) / 3;
     let jitter = third / 10 * u32::try_from(random % 100).unwrap_or_default() / 100;
     third.saturating_sub(jitter).max(SHORTEST)
+}
+
+fn duration(seconds: Option<i64>) -> Duration {
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Duration::from_secs(seconds.unwrap_or_default())
 }
 
 /// Encodes certificates as PEM.

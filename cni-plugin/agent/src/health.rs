@@ -22,8 +22,34 @@ const HEAD: Duration = Duration::from_secs(5);
 /// Why the agent is not ready; `None` if it is.
 pub type Reason = Option<String>;
 
+/// State that `/readyz` reports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Why the agent is not ready.
+    pub reason: Reason,
+    /// Conditions that need an administrator, in both cases.
+    pub remarks: Vec<String>,
+}
+
+impl Readiness {
+    /// Returns the body of `/readyz`: `ok` or the reason, then a line for each remark.
+    fn text(&self) -> String {
+        let first = self.reason.as_deref().unwrap_or("ok");
+        let mut lines = vec![first];
+        for remark in &self.remarks {
+            if remark != first {
+                lines.push(remark);
+            }
+        }
+        lines.join("\n")
+    }
+}
+
 /// Listens at `address`, and answers until the runtime ends.
-pub async fn serve(address: SocketAddr, readiness: watch::Receiver<Reason>) -> Result<(), Error> {
+pub async fn serve(
+    address: SocketAddr,
+    readiness: watch::Receiver<Readiness>,
+) -> Result<(), Error> {
     let listener = TcpListener::bind(address)
         .await
         .map_err(|err| Error::new(format_args!("listen on {address}"), err))?;
@@ -31,7 +57,7 @@ pub async fn serve(address: SocketAddr, readiness: watch::Receiver<Reason>) -> R
     Ok(())
 }
 
-async fn accept(listener: TcpListener, readiness: watch::Receiver<Reason>) {
+async fn accept(listener: TcpListener, readiness: watch::Receiver<Readiness>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
@@ -54,7 +80,7 @@ async fn accept(listener: TcpListener, readiness: watch::Receiver<Reason>) {
     }
 }
 
-async fn answer_all(stream: TcpStream, readiness: watch::Receiver<Reason>) {
+async fn answer_all(stream: TcpStream, readiness: watch::Receiver<Readiness>) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request.method(), request.uri().path(), &readiness.borrow());
         async move { Ok::<_, Infallible>(answer) }
@@ -68,15 +94,21 @@ async fn answer_all(stream: TcpStream, readiness: watch::Receiver<Reason>) {
         .await;
 }
 
-fn answer(method: &Method, path: &str, reason: &Reason) -> Response<Full<Bytes>> {
+fn answer(method: &Method, path: &str, readiness: &Readiness) -> Response<Full<Bytes>> {
     let (status, text) = match (method, path) {
-        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "ok"),
-        (&Method::GET | &Method::HEAD, "/readyz") => match reason {
-            None => (StatusCode::OK, "ok"),
-            Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason.as_str()),
-        },
-        (_, "/healthz" | "/readyz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET"),
-        _ => (StatusCode::NOT_FOUND, "only /healthz and /readyz"),
+        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "ok".to_owned()),
+        (&Method::GET | &Method::HEAD, "/readyz") => {
+            let status = match readiness.reason {
+                None => StatusCode::OK,
+                Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, readiness.text())
+        }
+        (_, "/healthz" | "/readyz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET".to_owned()),
+        _ => (
+            StatusCode::NOT_FOUND,
+            "only /healthz and /readyz".to_owned(),
+        ),
     };
     let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
     *response.status_mut() = status;
@@ -89,17 +121,26 @@ mod tests {
 
     #[test]
     fn readiness_has_the_reason_and_health_does_not_depend_on_it() {
-        let reason = Some("node n1 has no pod range yet".to_owned());
-        for (path, reason, status) in [
-            ("/healthz", &reason, 200),
-            ("/readyz", &reason, 503),
-            ("/readyz", &None, 200),
-            ("/metrics", &None, 404),
+        let waiting = Readiness {
+            reason: Some("node n1 has no pod range yet".to_owned()),
+            remarks: vec!["a remark".to_owned()],
+        };
+        let ready = Readiness {
+            reason: None,
+            ..waiting.clone()
+        };
+        for (path, readiness, status) in [
+            ("/healthz", &waiting, 200),
+            ("/readyz", &waiting, 503),
+            ("/readyz", &ready, 200),
+            ("/metrics", &ready, 404),
         ] {
-            let answer = answer(&Method::GET, path, reason);
+            let answer = answer(&Method::GET, path, readiness);
             assert_eq!(answer.status().as_u16(), status, "{path}");
         }
-        let answer = answer(&Method::POST, "/readyz", &None);
+        assert_eq!(waiting.text(), "node n1 has no pod range yet\na remark");
+        assert_eq!(ready.text(), "ok\na remark");
+        let answer = answer(&Method::POST, "/readyz", &waiting);
         assert_eq!(answer.status().as_u16(), 405);
     }
 }

@@ -1,10 +1,11 @@
 //! The agent of a node: keeps the default network and the routes to other nodes right.
 //!
 //! ```text
-//!  watch ─► cluster (values) ─► network: routes, masquerading, conflist ─► kernel, file
+//!  feeds ─► cluster (values) ─► network: routes, masquerading, conflist ─► kernel, file
 //!                │                                             │
 //!                └───────────── agent: the loop ───────────────┴─► health
 //!                                     └─► credentials: token and kubeconfig for calls
+//!                                     └─► events, log
 //! ```
 //!
 //! One thread runs everything. The plugin call does not depend on the agent.
@@ -14,17 +15,24 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod api;
 pub mod cluster;
+pub mod configuration;
 pub mod credentials;
 mod error;
+pub mod events;
+mod feeds;
 pub mod health;
+pub mod log;
 pub mod network;
 mod procfs;
 mod removal;
 pub mod watch;
 
+pub use braid_core::k8s::ObjectName;
 pub use error::Error;
 
+use cluster::config::Overrides;
 use credentials::Paths;
 use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
@@ -38,6 +46,10 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Name of the node.
     pub node_name: String,
+    /// Where the configuration is.
+    pub config: Source,
+    /// Values of the environment, which precede the configuration.
+    pub overrides: Overrides,
     /// Conflist to write.
     pub conflist: PathBuf,
     /// Files with which a call queries the API server. The conflist names the kubeconfig.
@@ -48,6 +60,24 @@ pub struct Options {
     pub health_address: SocketAddr,
     /// Deletes what the agent made on the node, and makes nothing.
     pub is_removal: bool,
+}
+
+/// Place of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Key `config.yaml` of a `ConfigMap`.
+    ConfigMap(ObjectName),
+    /// A file.
+    File(PathBuf),
+}
+
+impl Display for Source {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ConfigMap(map) => write!(f, "ConfigMap {}/{}", map.namespace, map.name),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// A service account.
@@ -65,8 +95,10 @@ impl Display for Account {
     }
 }
 
-/// Runs the agent until SIGTERM or SIGINT. The caller has only one thread.
+/// Runs the agent until SIGTERM or SIGINT. It logs to standard error. The caller has only one
+/// thread.
 pub fn run(options: &Options) -> Result<(), Error> {
+    let log = log::Log::start();
     procfs::make_writable()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -75,6 +107,6 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.is_removal {
         runtime.block_on(removal::run(options))
     } else {
-        runtime.block_on(agent::run(options))
+        runtime.block_on(agent::run(options, log))
     }
 }

@@ -3,7 +3,8 @@
 use crate::network::conflist;
 use crate::network::kernel::Kernel;
 use crate::network::routes::Change;
-use crate::{Error, Options, health};
+use crate::health::{self, Readiness};
+use crate::{Error, Options};
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::cluster_masquerade;
 use std::fs;
@@ -18,13 +19,16 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     let mut term = signal(SignalKind::terminate())
         .map_err(|err| Error::new("prepare for the signal SIGTERM", err))?;
-    let (readiness, seen) = tokio::sync::watch::channel(Some("not removed yet".to_owned()));
+    let (readiness, seen) = tokio::sync::watch::channel(Readiness {
+        reason: Some("not removed yet".to_owned()),
+        remarks: Vec::new(),
+    });
     health::serve(options.health_address, seen).await?;
     let conflist = &options.conflist;
-    let is_own = conflist::is_own_file(conflist)
+    let list = conflist::read(conflist)
         .map_err(|err| Error::new(format_args!("read {}", conflist.display()), err))?;
     // Runtimes use no network that is about to lose its routes.
-    if is_own {
+    if list.is_some_and(|list| conflist::is_own(&list)) {
         delete(conflist)?;
     }
     let credentials = &options.credentials;
@@ -38,7 +42,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     }
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
     tracing::info!("removed");
-    readiness.send_replace(None);
+    readiness.send_replace(Readiness::default());
     term.recv().await;
     Ok(())
 }

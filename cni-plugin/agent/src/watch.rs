@@ -1,61 +1,119 @@
-//! The watch of Node objects.
+//! A watch of objects of one kind.
 
-use crate::cluster::index::Index;
-use crate::cluster::node::{self, NodeObject};
 use futures_util::stream::{BoxStream, StreamExt};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
+use std::hash::BuildHasher;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Seconds after which the server ends a watch, and the agent begins the next. A connection that
 /// died silently is noticed after this time.
-const TIMEOUT_SECONDS: u32 = 60;
+pub(crate) const TIMEOUT_SECONDS: u32 = 60;
 /// Objects per page of a list.
 const PAGE: u32 = 50;
+/// First pause after an error.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after an error. The agent is ready within 15 s after the API server is back.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Pause if the server does not have the kind.
+const PAUSE_WITHOUT_KIND: Duration = Duration::from_mins(1);
 
-/// A watch of all Nodes.
+/// A watch of objects of one kind.
 ///
 /// The objects of the first list arrive one by one, so that a large cluster is never in memory as a
 /// whole. An older API server cannot stream a list, nor can one with an etcd that does not report
 /// the progress of a watch (Debian 12's 3.4.23). It sends pages instead.
-pub struct Nodes {
-    api: Api<NodeObject>,
-    events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
+pub struct Watch<K> {
+    api: Api<K>,
+    /// Name of the only object, if it is a watch of one.
+    name: Option<String>,
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
     is_paged: bool,
+    /// Time before which the server is not asked.
+    asleep_until: Option<Instant>,
 }
 
-impl Nodes {
-    /// Begins the watch. It sends nothing before the first call of [`Nodes::next`].
-    pub fn new(client: Client) -> Self {
-        let api: Api<NodeObject> = Api::all_with(client, &node::resource());
-        let streamed = watcher::Config::default()
-            .timeout(TIMEOUT_SECONDS)
-            .streaming_lists();
-        let events = watch(api.clone(), streamed).default_backoff().boxed();
+impl<K> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    /// Begins the watch of all objects, or of the object with this name. It sends nothing before the
+    /// first call of [`Watch::next`].
+    pub fn new(api: Api<K>, name: Option<&str>) -> Self {
+        let name = name.map(str::to_owned);
+        let events = begin(&api, name.as_deref(), false);
         Self {
             api,
+            name,
             events,
             is_paged: false,
+            asleep_until: None,
         }
     }
 
     /// Waits for the next event. After an error the watch pauses, and begins with a new list if
     /// necessary; `None` never comes.
-    pub async fn next(&mut self) -> Option<watcher::Result<Event<NodeObject>>> {
+    pub async fn next(&mut self) -> Option<watcher::Result<Event<K>>> {
+        if let Some(until) = self.asleep_until {
+            tokio::time::sleep_until(until).await;
+            self.asleep_until = None;
+        }
         let event = self.events.next().await;
-        if let Some(Err(err)) = &event
-            && !self.is_paged
-            && is_refused(err)
-        {
+        let Some(Err(err)) = &event else {
+            return event;
+        };
+        if !self.is_paged && is_refused(err) {
             tracing::info!(error = %err, "lists arrive in pages: the API server does not stream them");
             self.is_paged = true;
-            let paged = watcher::Config::default()
-                .timeout(TIMEOUT_SECONDS)
-                .page_size(PAGE);
-            self.events = watch(self.api.clone(), paged).default_backoff().boxed();
+            self.events = begin(&self.api, self.name.as_deref(), true);
             return self.events.next().await;
         }
+        if status(err) == Some(404) {
+            self.asleep_until = Some(Instant::now() + PAUSE_WITHOUT_KIND);
+        }
         event
+    }
+}
+
+fn begin<K>(
+    api: &Api<K>,
+    name: Option<&str>,
+    is_paged: bool,
+) -> BoxStream<'static, watcher::Result<Event<K>>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut config = watcher::Config::default().timeout(TIMEOUT_SECONDS);
+    if let Some(name) = name {
+        config = config.fields(&format!("metadata.name={name}"));
+    }
+    config = if is_paged {
+        config.page_size(PAGE)
+    } else {
+        config.streaming_lists()
+    };
+    watch(api.clone(), config)
+        .backoff(Pauses::default())
+        .boxed()
+}
+
+/// Returns the status with which the API server refused a list or watch; `None` if it is another
+/// error.
+pub fn status(err: &watcher::Error) -> Option<u16> {
+    match err {
+        watcher::Error::WatchError(status)
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::InitialListFailed(kube::Error::Api(status)) => Some(status.code),
+        watcher::Error::WatchStartFailed(_)
+        | watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
     }
 }
 
@@ -64,31 +122,50 @@ fn is_refused(err: &watcher::Error) -> bool {
     /// Bad Request and Unprocessable Entity of older servers, and Internal Server Error with an old
     /// etcd. Others, such as Forbidden or Too Many Requests, may pass.
     const UNABLE: [u16; 3] = [400, 422, 500];
-    match err {
-        watcher::Error::WatchError(status)
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
-            UNABLE.contains(&status.code)
-        }
-        watcher::Error::WatchStartFailed(_)
-        | watcher::Error::InitialListFailed(_)
-        | watcher::Error::WatchFailed(_)
-        | watcher::Error::NoResourceVersion => false,
+    status(err).is_some_and(|code| UNABLE.contains(&code))
+}
+
+/// Pauses after errors: each twice the one before, with up to a tenth more, so that the agents of a
+/// cluster do not come back at the same time.
+#[derive(Debug, Default)]
+struct Pauses {
+    last: Option<Duration>,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.last.map_or(FIRST_PAUSE, |last| last * 2);
+        let pause = pause.min(LONGEST_PAUSE);
+        self.last = Some(pause);
+        let random = u32::try_from(RandomState::new().hash_one(0) % 100).unwrap_or_default();
+        Some(pause + pause / 1000 * random)
     }
 }
 
-/// Updates the index. Returns true if a node differs in a field that the agent uses.
-pub fn update(index: &mut Index, event: &Event<NodeObject>) -> bool {
-    match event {
-        Event::Init => {
-            index.reset();
-            false
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.last = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_five_seconds_and_begin_again_after_a_success() {
+        let mut pauses = Pauses::default();
+        for expected in [1, 2, 4, 5, 5] {
+            let pause = pauses.next().expect("a pause");
+            let expected = Duration::from_secs(expected);
+            assert!(
+                pause >= expected && pause <= expected * 11 / 10,
+                "{pause:?}"
+            );
         }
-        Event::InitApply(object) => {
-            index.collect(object);
-            false
-        }
-        Event::InitDone => index.finish(),
-        Event::Apply(object) => index.apply(object),
-        Event::Delete(object) => index.delete(object),
+        pauses.reset();
+        assert!(pauses.next().expect("a pause") < Duration::from_secs(2));
     }
 }

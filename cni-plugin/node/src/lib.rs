@@ -6,7 +6,7 @@
 //!  apply ─ observe, execute, roll back, repair       effect ─ create and delete each kind of thing
 //!  kernel ─ netlink sockets of a call, link parser   store ─ records, owners, locks
 //!  source ─ pods and their networks                  dhcpd ─ daemon of the dhcp IPAM
-//!  sys ─ all system calls; no knowledge of plans
+//!  takeover ─ the conflist made from the node's    sys ─ all system calls; no knowledge of plans
 //! ```
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -33,6 +33,8 @@ pub mod source;
 #[forbid(unsafe_code)]
 pub mod store;
 pub mod sys;
+#[forbid(unsafe_code)]
+pub mod takeover;
 
 pub(crate) use error::Context;
 pub use error::{Cause, Error};

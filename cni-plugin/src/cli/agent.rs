@@ -1,8 +1,9 @@
 //! `braid agent`: the agent of a node.
 
-use super::{Outcome, SUCCESS, output};
+use super::{Outcome, SUCCESS};
+use braid_agent::cluster::config::Overrides;
 use braid_agent::credentials::Paths;
-use braid_agent::{Account, Options, run as run_agent};
+use braid_agent::{Account, ObjectName, Options, Source, run as run_agent};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +17,18 @@ pub(super) struct Arguments {
     /// Name of this node's Node object
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: String,
+    /// File with the configuration, instead of the ConfigMap
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// ConfigMap with the configuration, in its key config.yaml
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/braid", value_parser = object_name)]
+    config_map: ObjectName,
+    /// Value of `mode`, instead of the one in the configuration
+    #[arg(long, env = "BRAID_MODE", value_name = "MODE")]
+    mode: Option<String>,
+    /// Value of `mtu`, instead of the one in the configuration
+    #[arg(long, env = "BRAID_MTU", value_name = "BYTES")]
+    mtu: Option<String>,
     /// Conflist to write
     #[arg(
         long,
@@ -44,9 +57,9 @@ pub(super) struct Arguments {
     remove: bool,
 }
 
-fn account(text: &str) -> Result<Account, String> {
+fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Account {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }),
@@ -54,11 +67,23 @@ fn account(text: &str) -> Result<Account, String> {
     }
 }
 
+fn account(text: &str) -> Result<Account, String> {
+    let ObjectName { namespace, name } = object_name(text)?;
+    Ok(Account { namespace, name })
+}
+
 pub(super) fn run(arguments: Arguments) -> Outcome {
-    output::log_to_stderr();
     run_agent(&Options {
         kubeconfig: arguments.kubeconfig,
         node_name: arguments.node_name,
+        config: match arguments.config {
+            Some(path) => Source::File(path),
+            None => Source::ConfigMap(arguments.config_map),
+        },
+        overrides: Overrides {
+            mode: arguments.mode.filter(|mode| !mode.is_empty()),
+            mtu: arguments.mtu.filter(|mtu| !mtu.is_empty()),
+        },
         conflist: arguments.conflist,
         credentials: Paths {
             folder: arguments.call_credentials,

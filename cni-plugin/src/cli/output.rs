@@ -8,9 +8,6 @@ use serde::Serialize;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stderr};
 use std::ops::ControlFlow;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 /// Output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,20 +78,6 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 /// Formats indented JSON with a newline at the end.
 pub(super) fn json(value: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(value).map(|text| text + "\n")
-}
-
-/// Sends the log lines of this process to standard error: time in UTC, level, target, values.
-pub(super) fn log_to_stderr() {
-    // The client logs the body of an answer that it cannot parse, which may contain a token.
-    let levels = Targets::new()
-        .with_default(LevelFilter::INFO)
-        .with_target("kube_client", LevelFilter::OFF);
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(stderr)
-        .finish()
-        .with(levels)
-        .init();
 }
 
 #[cfg(test)]

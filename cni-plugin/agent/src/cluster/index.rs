@@ -1,6 +1,7 @@
 //! All nodes by name, updated by the watch.
 
 use super::node::{Node, NodeObject};
+use kube::runtime::watcher::Event;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -14,6 +15,23 @@ pub struct Index {
 }
 
 impl Index {
+    /// Updates the nodes. Returns true if one differs in a field that the agent uses.
+    pub fn update(&mut self, event: &Event<NodeObject>) -> bool {
+        match event {
+            Event::Init => {
+                self.reset();
+                false
+            }
+            Event::InitApply(object) => {
+                self.collect(object);
+                false
+            }
+            Event::InitDone => self.finish(),
+            Event::Apply(object) => self.apply(object),
+            Event::Delete(object) => self.delete(object),
+        }
+    }
+
     /// Begins a new list.
     pub fn reset(&mut self) {
         self.arriving = Some(BTreeMap::new());

@@ -3,6 +3,7 @@
 //! ```text
 //!  node   ─ a Node object: ranges of its pods, addresses
 //!  ranges ─ ranges of other nodes that get routes, and the ignored ones with the reason
+//!  services ─ ranges of Services
 //!  index  ─ all nodes by name, updated by the watch
 //!  config ─ the configuration: modes, MTU, VXLAN, log
 //! ```
@@ -11,3 +12,4 @@ pub mod config;
 pub mod index;
 pub mod node;
 pub mod ranges;
+pub mod services;

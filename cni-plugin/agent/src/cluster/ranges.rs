@@ -2,7 +2,7 @@
 
 use super::node::Node;
 use ipnet::IpNet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 use std::net::IpAddr;
 
@@ -15,7 +15,28 @@ pub struct Reserved {
     pub links: Vec<IpNet>,
     /// Ranges of Services.
     pub services: Vec<IpNet>,
+    /// Addresses of all nodes and of the API server.
+    pub addresses: BTreeSet<IpAddr>,
 }
+
+/// Shortest prefix of a range, per family. A shorter one, such as 0.0.0.0/1, would act as a default
+/// route. The largest networks that clusters use are 10.0.0.0/8, and a /16 of IPv6.
+const SHORTEST: [u8; 2] = [8, 16];
+
+/// Ranges that no pod has.
+const SPECIAL: [(&str, &str); 11] = [
+    ("0.0.0.0/8", "this network"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+    ("64:ff9b::/96", "NAT64"),
+    ("fe80::/10", "link-local"),
+    ("ff00::/8", "multicast"),
+];
 
 /// A range of a node's pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +65,12 @@ pub struct Ignored {
 pub enum Reason {
     /// The text is not an address with a prefix length.
     Malformed,
-    /// The range is a default route.
+    /// The range is a default route, or so wide that it acts as one.
     DefaultRoute,
+    /// The range overlaps one with a special meaning, with its name.
+    Special(&'static str),
+    /// The range has the address of a node or of the API server.
+    Address(IpAddr),
     /// The range overlaps another one of this node.
     Own(IpNet),
     /// The range overlaps a network of this node's uplink.
@@ -63,6 +88,11 @@ impl Display for Ignored {
         match &self.reason {
             Reason::Malformed => write!(f, "pod range {range:?} is not an address range"),
             Reason::DefaultRoute => write!(f, "pod range {range} would be a default route"),
+            Reason::Special(name) => write!(f, "pod range {range} overlaps the {name} range"),
+            Reason::Address(address) => write!(
+                f,
+                "pod range {range} has the address {address} of a node or of the API server"
+            ),
             Reason::Own(own) => write!(f, "pod range {range} overlaps {own} of this node"),
             Reason::Link(link) => write!(f, "pod range {range} overlaps {link} of the uplink"),
             Reason::Services(services) => {
@@ -130,8 +160,13 @@ pub fn judge<'a>(
 }
 
 fn refusal(range: &IpNet, reserved: &Reserved, taken: &Taken<'_>, node: &Node) -> Option<Reason> {
-    if range.prefix_len() == 0 {
+    let [ipv4, ipv6] = SHORTEST;
+    let shortest = if range.addr().is_ipv4() { ipv4 } else { ipv6 };
+    if range.prefix_len() < shortest {
         return Some(Reason::DefaultRoute);
+    }
+    if let Some(name) = special(range) {
+        return Some(Reason::Special(name));
     }
     let first = |ranges: &[IpNet]| ranges.iter().find(|other| overlap(range, other)).copied();
     if let Some(own) = first(&reserved.own) {
@@ -143,9 +178,25 @@ fn refusal(range: &IpNet, reserved: &Reserved, taken: &Taken<'_>, node: &Node) -
     if let Some(services) = first(&reserved.services) {
         return Some(Reason::Services(services));
     }
+    let mut addresses = reserved
+        .addresses
+        .range(range.network()..=range.broadcast());
+    if let Some(address) = addresses.next() {
+        return Some(Reason::Address(*address));
+    }
     let (other, owner) = taken.overlapping(range)?;
     // A node that lists the same range twice gets one route.
     (owner.uid != node.uid).then(|| Reason::Node(shortened(&owner.name), other))
+}
+
+/// Returns the name of a range with a special meaning that overlaps this one.
+fn special(range: &IpNet) -> Option<&'static str> {
+    for (text, name) in SPECIAL {
+        if text.parse().is_ok_and(|other| overlap(range, &other)) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// True if the ranges have a common address.
@@ -195,6 +246,9 @@ mod tests {
             own: vec![parse("10.244.0.0/24")],
             links: vec![parse("192.0.2.0/24"), parse("2001:db8::/64")],
             services: vec![parse("10.96.0.0/16")],
+            addresses: ["10.99.0.7", "fd99::7"]
+                .map(|text| text.parse().expect("an address"))
+                .into(),
         }
     }
 
@@ -225,6 +279,46 @@ mod tests {
         for (range, reason) in [
             ("0.0.0.0/0", "pod range 0.0.0.0/0 would be a default route"),
             ("::/0", "pod range ::/0 would be a default route"),
+            ("0.0.0.0/1", "pod range 0.0.0.0/1 would be a default route"),
+            (
+                "128.0.0.0/7",
+                "pod range 128.0.0.0/7 would be a default route",
+            ),
+            ("2000::/3", "pod range 2000::/3 would be a default route"),
+            ("fd00::/15", "pod range fd00::/15 would be a default route"),
+            (
+                "169.254.169.0/24",
+                "pod range 169.254.169.0/24 overlaps the link-local range",
+            ),
+            (
+                "127.1.0.0/16",
+                "pod range 127.1.0.0/16 overlaps the loopback range",
+            ),
+            (
+                "239.0.0.0/8",
+                "pod range 239.0.0.0/8 overlaps the multicast range",
+            ),
+            (
+                "255.255.255.255/32",
+                "pod range 255.255.255.255/32 overlaps the reserved range",
+            ),
+            (
+                "fe80::/64",
+                "pod range fe80::/64 overlaps the link-local range",
+            ),
+            (
+                "ff02::/16",
+                "pod range ff02::/16 overlaps the multicast range",
+            ),
+            ("::1/128", "pod range ::1/128 overlaps the loopback range"),
+            (
+                "10.99.0.0/24",
+                "pod range 10.99.0.0/24 has the address 10.99.0.7 of a node or of the API server",
+            ),
+            (
+                "fd99::/64",
+                "pod range fd99::/64 has the address fd99::7 of a node or of the API server",
+            ),
             (
                 "10.244.0.128/25",
                 "pod range 10.244.0.128/25 overlaps 10.244.0.0/24 of this node",

@@ -1,37 +1,151 @@
 //! The node's conflist for the default network.
+//!
+//! ```text
+//!  others ─ networks of other programs in the folder
+//!  choice ─ braid's own network, or the first of the others
+//!  list ─ the conflist of either
+//! ```
 
+pub mod choice;
+pub mod others;
+
+use crate::cluster::config::Kind;
+use braid_core::cni::Json;
+use braid_core::k8s::takeover::{self, Conf, Known};
+use braid_core::k8s::text_at;
 use braid_node::source::files;
+use braid_node::takeover::root::Root;
+use braid_node::takeover::{Made, Programs, Site};
+use choice::Choice;
 use ipnet::IpNet;
+use others::Others;
 use serde_json::{Value, json};
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::time::SystemTime;
 
 /// Name of the network. Leases of host-local are in a folder of this name.
 const NETWORK: &str = "pods";
+/// Bridge of a default network of type `bridge`.
+const BRIDGE: &str = "braid0";
 /// Runtimes ask only a list of this version for STATUS.
 const VERSION: &str = "1.1.0";
+/// Capability by which containerd passes the pod's annotations to the call.
+const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 /// Key by which the agent knows a list that it wrote. Runtimes ignore it.
 const AUTHOR_KEY: &str = "writtenBy";
 const AUTHOR: &str = "braid agent";
-/// Endings of the files that runtimes read as network configurations.
-const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+/// Key with the file from which a list was taken. Runtimes ignore it.
+const SOURCE_KEY: &str = "takenFrom";
 
-/// Values of the conflist that differ between nodes.
+/// Paths that a conflist has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paths<'a> {
+    /// The conflist.
+    pub conflist: &'a Path,
+    /// Kubeconfig with which a call queries the API server.
+    pub kubeconfig: &'a Path,
+}
+
+/// Values of braid's own network that differ between nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Values {
     /// Ranges of the node's pods, at least one.
     pub ranges: Vec<IpNet>,
     /// MTU of the pods' interfaces in bytes.
     pub mtu: u32,
-    /// Path of the kubeconfig with which a call queries the API server.
-    pub kubeconfig: String,
+    /// Type of the network.
+    pub kind: Kind,
 }
 
-/// Returns the text of the conflist. IPv4 ranges come first, as the first address of a pod is the
-/// one in `status.podIP`.
-pub fn text(values: &Values) -> String {
+/// Default network of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultNetwork {
+    /// File with the network of another program; `None` for braid's own.
+    pub source: Option<PathBuf>,
+    /// Networks of other programs beside the conflist.
+    pub others: Others,
+}
+
+impl DefaultNetwork {
+    /// Reads the conflist and its folder. The inner error is the reason why there is no default
+    /// network yet.
+    pub fn observe(conflist: &Path, now: SystemTime) -> io::Result<Result<Self, String>> {
+        let others = Others::beside(conflist, now)?;
+        let source = match choice::choose(conflist, read(conflist)?.as_ref(), &others) {
+            Choice::Own => None,
+            Choice::Other(source) => Some(source),
+            Choice::NotYet(why) => return Ok(Err(why)),
+        };
+        Ok(Ok(Self { source, others }))
+    }
+
+    /// Returns a sentence for each file of another program: the default network, and networks that
+    /// appeared after the decision.
+    pub fn remarks(&self, conflist: &Path) -> Vec<String> {
+        let other = |path: &Path| format!("{} is another program's network", path.display());
+        match &self.source {
+            Some(source) if source == conflist => Vec::new(),
+            Some(source) => vec![format!(
+                "{}: it stays, and is the default network",
+                other(source)
+            )],
+            None => {
+                let late = self.others.networks.iter();
+                let sentence = |path: &PathBuf| {
+                    if path.file_name() < conflist.file_name() {
+                        format!("{}: runtimes use it, as it sorts first", other(path))
+                    } else {
+                        format!("{}: it came later and is not used", other(path))
+                    }
+                };
+                late.map(sentence).collect()
+            }
+        }
+    }
+}
+
+/// Reads the conflist; `None` if it does not exist, or is not valid JSON.
+pub fn read(conflist: &Path) -> io::Result<Option<Json>> {
+    match files::bytes(conflist) {
+        Ok(bytes) => Ok(Json::parse(&bytes, "the list").ok()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// True if an agent wrote the list.
+pub fn is_own(list: &Json) -> bool {
+    text_at(list, AUTHOR_KEY) == Some(AUTHOR)
+}
+
+/// Returns the conflist with braid's own network. Entries that other programs added to the present
+/// list are kept.
+pub fn own(values: &Values, paths: Paths<'_>, present: Option<Json>) -> Result<Json, String> {
+    let text = network(values).to_string();
+    let network = Json::parse(text.as_bytes(), "the network").map_err(|err| err.to_string())?;
+    let known = Known {
+        own: paths.conflist.display().to_string(),
+        kubeconfig: paths.kubeconfig.display().to_string(),
+        first: Conf {
+            path: paths.conflist.display().to_string(),
+            json: network,
+        },
+        others: Vec::new(),
+        former: present,
+        daemon: None,
+        paths: BTreeMap::new(),
+        named: BTreeMap::new(),
+    };
+    let list = takeover::list(&known).map_err(|err| err.to_string())?;
+    Ok(finished(list, None))
+}
+
+/// Returns the list with braid's own network. IPv4 ranges come first, as the first address of a pod
+/// is the one in `status.podIP`.
+fn network(values: &Values) -> Value {
     let mut ranges = values.ranges.clone();
     ranges.sort_by_key(|range| matches!(range, IpNet::V6(_)));
     let mut subnets: Vec<Value> = Vec::new();
@@ -44,128 +158,269 @@ pub fn text(values: &Values) -> String {
         };
         routes.push(json!({"dst": all}));
     }
-    let list = json!({
-        "cniVersion": VERSION,
+    let mut network = json!({
+        "type": values.kind.name(),
+        "mtu": values.mtu,
+        "ipam": {"type": "host-local", "ranges": subnets, "routes": routes},
+    });
+    if values.kind == Kind::Bridge {
+        network["bridge"] = BRIDGE.into();
+        network["isGateway"] = true.into();
+        network["hairpinMode"] = true.into();
+        // The bridge follows a Node that was registered again with other ranges.
+        network["forceAddress"] = true.into();
+    }
+    json!({
         "name": NETWORK,
-        AUTHOR_KEY: AUTHOR,
         "plugins": [{
             "type": "braid",
-            "kubeconfig": values.kubeconfig,
-            "capabilities": {
-                "bandwidth": true,
-                "portMappings": true,
-                "io.kubernetes.cri.pod-annotations": true,
-            },
-            "plugins": [
-                {
-                    "type": "ptp",
-                    "mtu": values.mtu,
-                    "ipam": {"type": "host-local", "ranges": subnets, "routes": routes},
-                },
-                {"type": "portmap", "capabilities": {"portMappings": true}},
-            ],
+            "capabilities": {"bandwidth": true, "portMappings": true},
+            "plugins": [network, {"type": "portmap", "capabilities": {"portMappings": true}}],
         }],
-    });
-    format!("{list:#}\n")
+    })
 }
 
-/// Returns the reason not to write the conflist `path`; `None` if the agent may. A list of another
-/// program stays as it is. Before its first own list, the agent does not shadow another network
-/// configuration of the folder either, because running pods would lose their network.
-pub fn refusal(path: &Path) -> io::Result<Option<String>> {
-    let foreign = |path: &Path| format!("{} is another program's network", path.display());
-    match files::bytes(path) {
-        Ok(found) => Ok((!is_own(&found)).then(|| foreign(path))),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => {
-            let other = first_other(path)?;
-            Ok(other.map(|other| foreign(&other)))
-        }
-        Err(err) => Err(err),
-    }
-}
-
-/// True if the agent wrote the file; false if there is none.
-pub fn is_own_file(path: &Path) -> io::Result<bool> {
-    match files::bytes(path) {
-        Ok(found) => Ok(is_own(&found)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(err) => Err(err),
-    }
-}
-
-fn is_own(text: &[u8]) -> bool {
-    let list: Option<Value> = serde_json::from_slice(text).ok();
-    list.is_some_and(|list| list[AUTHOR_KEY] == AUTHOR)
-}
-
-/// Returns the first network configuration beside `path`.
-fn first_other(path: &Path) -> io::Result<Option<PathBuf>> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let entries = match fs::read_dir(folder) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries?,
+/// Returns the conflist with the network of another program in the file `source` as the default
+/// network. Logs what must become true before pods start.
+pub fn taken(source: &Path, paths: Paths<'_>, others: &Others) -> Result<Json, String> {
+    // The runtime's plugin folder is not visible in the agent's container.
+    let site = Site {
+        root: &Root::of_container(),
+        programs: Programs {
+            folder: Path::new("the runtime's plugin folder"),
+            is_present: &|_| Ok(true),
+        },
+        conflist: paths.conflist,
+        kubeconfig: paths.kubeconfig,
+        first: Some(source),
+        ignored: &others.ignored,
+        elsewhere: &|_| None,
     };
-    let mut others = Vec::new();
-    for entry in entries {
-        let other = entry?.path();
-        let ending = other.extension().and_then(OsStr::to_str);
-        let is_hidden = other
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !is_hidden && ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
-            others.push(other);
+    match site.list()? {
+        Made::List(list, remarks) => {
+            for remark in remarks {
+                tracing::debug!(remark, "default network of another program");
+            }
+            Ok(finished(list, Some(source)))
+        }
+        Made::NotYet(why) => Err(why),
+    }
+}
+
+/// Sets the keys of each list that the agent writes.
+fn finished(mut list: Json, source: Option<&Path>) -> Json {
+    list.set("cniVersion", VERSION);
+    list.set(AUTHOR_KEY, AUTHOR);
+    list.remove(SOURCE_KEY);
+    if let Some(source) = source {
+        list.set(SOURCE_KEY, source.display().to_string().as_str());
+    }
+    let mut entries = takeover::plugins_of(&list).to_vec();
+    for entry in &mut entries {
+        if text_at(entry, "type") == Some("braid") {
+            let mut capabilities = match entry.get("capabilities") {
+                Some(given @ Json::Object(_)) => given.clone(),
+                Some(_) | None => Json::object_of([]),
+            };
+            capabilities.set(ANNOTATIONS, true);
+            entry.set("capabilities", capabilities);
         }
     }
-    Ok(others.into_iter().min())
+    list.set("plugins", entries);
+    list
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
-    #[test]
-    fn configurations_of_other_programs_stay_and_are_not_shadowed() -> io::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let own = folder.path().join("net.d/00-braid.conflist");
-        let other = folder.path().join("net.d/10-flannel.conflist");
-        let message =
-            |path: &Path| Some(format!("{} is another program's network", path.display()));
-        assert_eq!(refusal(&own)?, None, "the folder does not exist");
-        fs::create_dir_all(folder.path().join("net.d/braid.d"))?;
-        fs::write(folder.path().join("net.d/README"), "")?;
-        assert_eq!(refusal(&own)?, None);
-        fs::write(&other, "{}")?;
-        assert_eq!(refusal(&own)?, message(&other));
-        fs::write(&own, text(&values()))?;
-        assert_eq!(refusal(&own)?, None, "the decision was made before");
-        fs::write(&own, r#"{"name": "pods"}"#)?;
-        assert_eq!(refusal(&own)?, message(&own));
-        Ok(())
-    }
-
-    fn values() -> Values {
+    fn values(kind: Kind) -> Values {
         Values {
             ranges: ["fd00:1::/64", "10.244.1.0/24"]
                 .map(|text| text.parse().expect("a range"))
                 .to_vec(),
             mtu: 1450,
-            kubeconfig: "/etc/cni/net.d/braid.d/kubeconfig".into(),
+            kind,
         }
+    }
+
+    fn paths() -> Paths<'static> {
+        Paths {
+            conflist: Path::new("/etc/cni/net.d/00-braid.conflist"),
+            kubeconfig: Path::new("/etc/cni/net.d/braid.d/kubeconfig"),
+        }
+    }
+
+    fn parsed(list: &Json) -> Value {
+        serde_json::from_str(&list.pretty()).expect("JSON")
     }
 
     #[test]
     fn ranges_of_both_families_become_one_network_with_ipv4_first() {
-        let list: Value = serde_json::from_str(&text(&values())).expect("json");
-        let network = &list["plugins"][0]["plugins"][0];
+        let list = parsed(&own(&values(Kind::Ptp), paths(), None).expect("a list"));
+        let ipam = json!({
+            "type": "host-local",
+            "ranges": [[{"subnet": "10.244.1.0/24"}], [{"subnet": "fd00:1::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        });
+        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        let expected = json!({
+            "cniVersion": "1.1.0",
+            "name": "pods",
+            "writtenBy": "braid agent",
+            "plugins": [{
+                "type": "braid",
+                "kubeconfig": "/etc/cni/net.d/braid.d/kubeconfig",
+                "capabilities": {
+                    "bandwidth": true,
+                    "portMappings": true,
+                    "io.kubernetes.cri.pod-annotations": true,
+                },
+                "plugins": [{"type": "ptp", "mtu": 1450, "ipam": ipam}, portmap],
+            }],
+        });
+        assert_eq!(list, expected);
+    }
+
+    #[test]
+    fn the_type_is_configured_and_a_bridge_is_the_gateway_of_its_pods() {
+        let network = |kind| {
+            parsed(&own(&values(kind), paths(), None).expect("a list"))["plugins"][0]["plugins"][0]
+                .clone()
+        };
+        assert_eq!(network(Kind::Netkit)["type"], "netkit");
+        let bridge = network(Kind::Bridge);
+        for (key, value) in [
+            ("type", json!("bridge")),
+            ("bridge", json!("braid0")),
+            ("isGateway", json!(true)),
+            ("hairpinMode", json!(true)),
+            ("mtu", json!(1450)),
+        ] {
+            assert_eq!(bridge[key], value, "{key}");
+        }
+        assert_eq!(bridge.get("ipMasq"), None, "the agent masquerades");
+    }
+
+    #[test]
+    fn entries_that_other_programs_added_survive_and_a_second_list_is_equal() {
+        let first = own(&values(Kind::Ptp), paths(), None).expect("a list");
+        let mut edited = parsed(&first);
+        let chained = json!({"type": "linkerd-cni", "log_level": "info"});
+        edited["plugins"]
+            .as_array_mut()
+            .expect("a list")
+            .push(chained.clone());
+        edited["plugins"][0]["plugins"][0]["mtu"] = 9000.into();
+        let edited = Json::parse(edited.to_string().as_bytes(), "a test").expect("JSON");
+        let second = own(&values(Kind::Ptp), paths(), Some(edited)).expect("a list");
+        let plugins = &parsed(&second)["plugins"];
+        assert_eq!(plugins[0], parsed(&first)["plugins"][0]);
+        assert_eq!(plugins[1], chained);
+        let third = own(&values(Kind::Ptp), paths(), Some(second.clone()));
+        assert_eq!(third, Ok(second));
+    }
+
+    /// Writes the files and returns the list that is taken from the one named `source`, twice.
+    fn taken_from(source: &str, files: &[(&str, &str)]) -> Result<Value, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            let text = text.replace("{folder}", &folder.path().display().to_string());
+            fs::write(path, text).expect("a file");
+        }
+        let conflist = folder.path().join("00-braid.conflist");
+        let paths = Paths {
+            conflist: &conflist,
+            kubeconfig: Path::new("/k"),
+        };
+        let source = folder.path().join(source);
+        let make = || {
+            let others = Others::beside(&conflist, std::time::SystemTime::now()).expect("a folder");
+            taken(&source, paths, &others)
+        };
+        let first = make()?;
+        fs::write(&conflist, first.pretty()).expect("a file");
+        assert_eq!(make(), Ok(first.clone()), "a second list is equal");
+        let text = first.pretty();
+        let text = text.replace(&folder.path().display().to_string(), "/n");
+        Ok(serde_json::from_str(&text).expect("JSON"))
+    }
+
+    const FLANNEL: &str = r#"{"name": "cbr0", "cniVersion": "0.3.1", "plugins": [
+        {"type": "flannel", "delegate": {"hairpinMode": true}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+
+    #[test]
+    fn a_network_of_another_program_becomes_the_default_network() {
+        let list = taken_from("10-flannel.conflist", &[("10-flannel.conflist", FLANNEL)]);
+        let expected = json!({
+            "cniVersion": "1.1.0",
+            "name": "cbr0",
+            "loadOnlyInlinedPlugins": true,
+            "writtenBy": "braid agent",
+            "takenFrom": "/n/10-flannel.conflist",
+            "plugins": [{
+                "type": "braid",
+                "clusterNetwork": "/n/10-flannel.conflist",
+                "kubeconfig": "/k",
+                "capabilities": {
+                    "portMappings": true,
+                    "io.kubernetes.cri.pod-annotations": true,
+                },
+            }],
+        });
+        assert_eq!(list, Ok(expected));
+    }
+
+    #[test]
+    fn multus_is_taken_over_with_its_keys_paths_and_chained_plugins() {
+        let multus = r#"{"cniVersion": "0.3.1", "name": "multus-cni-network", "plugins": [
+            {"type": "multus", "namespaceIsolation": true, "kubeconfig": "/etc/multus.kubeconfig",
+             "clusterNetwork": "/host{folder}/10-flannel.conflist"},
+            {"type": "istio-cni", "log_level": "info"}]}"#;
+        let files = [
+            ("00-multus.conflist", multus),
+            ("10-flannel.conflist", FLANNEL),
+        ];
+        let list = taken_from("00-multus.conflist", &files).expect("a list");
+        let entry = &list["plugins"][0];
+        assert_eq!(entry["type"], "braid");
+        assert_eq!(entry["namespaceIsolation"], true);
+        assert_eq!(entry["kubeconfig"], "/k");
+        assert_eq!(entry["clusterNetwork"], "/n/10-flannel.conflist");
+        assert_eq!(list["plugins"][1]["type"], "istio-cni");
+        assert_eq!(list["takenFrom"], "/n/00-multus.conflist");
+    }
+
+    #[test]
+    fn a_list_of_install_is_taken_over_with_its_network_and_settings() {
+        let installed = r#"{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+            {"type": "braid", "kubeconfig": "/old", "clusterNetwork": "{folder}/10-flannel.conflist",
+             "capabilities": {"portMappings": true}, "defaultNetworks": ["storage"]},
+            {"type": "linkerd-cni"}]}"#;
+        let files = [
+            ("00-braid.conflist", installed),
+            ("10-flannel.conflist", FLANNEL),
+        ];
+        let list = taken_from("00-braid.conflist", &files).expect("a list");
+        let entry = &list["plugins"][0];
         assert_eq!(list["cniVersion"], "1.1.0");
-        assert_eq!(network["mtu"], 1450);
-        assert_eq!(
-            network["ipam"],
-            json!({
-                "type": "host-local",
-                "ranges": [[{"subnet": "10.244.1.0/24"}], [{"subnet": "fd00:1::/64"}]],
-                "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-            })
-        );
+        assert_eq!(entry["kubeconfig"], "/k");
+        assert_eq!(entry["clusterNetwork"], "/n/10-flannel.conflist");
+        assert_eq!(entry["defaultNetworks"], json!(["storage"]));
+        assert_eq!(entry["capabilities"]["portMappings"], true);
+        assert_eq!(list["plugins"][1]["type"], "linkerd-cni");
+    }
+
+    #[test]
+    fn braid_never_becomes_its_own_default_network() {
+        let circle = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+            {"type": "braid", "kubeconfig": "/old", "clusterNetwork": "{folder}/00-braid.conflist"}]}"#;
+        let err = taken_from("00-braid.conflist", &[("00-braid.conflist", circle)]);
+        let err = err.expect_err("no other network");
+        assert!(err.contains("its default network is braid itself"), "{err}");
     }
 }

@@ -5,7 +5,7 @@ use crate::cluster::node::Node;
 use braid_node::effect::cluster_masquerade;
 use ipnet::IpNet;
 
-/// Ranges of the table.
+/// Ranges of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Masquerade {
     /// Ranges of this node's pods.
@@ -15,15 +15,15 @@ pub struct Masquerade {
 }
 
 impl Masquerade {
-    /// Returns the ranges for a node with the pod ranges `own`. `routed` are the ranges of other
-    /// nodes.
+    /// Returns the ranges for a node with the pod ranges `own`. `outside` are the ranges of other
+    /// nodes, and configured ones.
     pub fn of<'a>(
         own: &[IpNet],
-        routed: impl IntoIterator<Item = IpNet>,
+        outside: impl IntoIterator<Item = IpNet>,
         nodes: impl IntoIterator<Item = &'a Node>,
     ) -> Self {
         let mut inside = own.to_vec();
-        inside.extend(routed);
+        inside.extend(outside);
         for node in nodes {
             for address in &node.addresses {
                 inside.push(IpNet::from(*address));
@@ -34,11 +34,35 @@ impl Masquerade {
             inside: IpNet::aggregate(&inside),
         }
     }
+}
 
-    /// Writes the table.
-    pub fn write(&self) -> Result<(), Error> {
-        cluster_masquerade::replace(&self.pods, &self.inside)
-            .map_err(|err| Error::new("masquerade pods", err))
+/// The table in the kernel.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Ranges that this process wrote.
+    written: Option<Masquerade>,
+}
+
+impl Table {
+    /// Writes the table, unless it has these ranges already.
+    pub fn ensure(&mut self, desired: Masquerade) -> Result<(), Error> {
+        let failed = |err| Error::new("masquerade pods", err);
+        let is_written = self.written.as_ref() == Some(&desired)
+            && cluster_masquerade::is_present(desired.pods.len()).map_err(failed)?;
+        if is_written {
+            return Ok(());
+        }
+        // A failed write leaves the earlier table.
+        self.written = None;
+        cluster_masquerade::replace(&desired.pods, &desired.inside).map_err(failed)?;
+        self.written = Some(desired);
+        Ok(())
+    }
+
+    /// Deletes the table.
+    pub fn delete(&mut self) -> Result<(), Error> {
+        self.written = None;
+        cluster_masquerade::delete().map_err(|err| Error::new("masquerade no pods", err))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::sys::nft::batch::{Batch, Family, HOOK_POSTROUTING};
 use crate::sys::nft::expression::REG_1;
 use crate::sys::nft::gone_is_fine;
 use crate::sys::nft::ip::Ip;
+use crate::sys::nft::read::rule_count;
 use crate::{Context, Error};
 use ipnet::IpNet;
 
@@ -53,6 +54,15 @@ pub fn replace(pods: &[IpNet], inside: &[IpNet]) -> Result<(), Error> {
         });
     }
     send(batch).doing(format_args!("write table inet {TABLE}"))
+}
+
+/// True if the table exists with a rule for each of this number of pod ranges. It asks for one chain,
+/// so it is cheap.
+pub fn is_present(pods: usize) -> Result<bool, Error> {
+    let count = Socket::netfilter()
+        .and_then(|mut socket| rule_count(&mut socket, Family::Inet, [TABLE, CHAIN]))
+        .doing(format_args!("read table inet {TABLE}"))?;
+    Ok(count.is_some_and(|count| usize::try_from(count).is_ok_and(|count| count == pods)))
 }
 
 /// Deletes the table. A missing table is a success.

@@ -5,11 +5,11 @@ use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
 use crate::cli::install::plan::Entry;
-use crate::cli::install::root::{Root, file_names};
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_node::store::record;
 use braid_node::sys::{cgroup, free_space, sysctl};
+use braid_node::takeover::root::{Root, file_names};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
 

@@ -2,10 +2,9 @@
 //! conflist.
 
 use super::PROGRAM;
+use super::detect;
 use super::folder::Bin;
-use super::network::{Made, Site, is_conf};
-use super::place;
-use super::root::{Presence, Root};
+use super::plan::Entry;
 use crate::cli::conf::type_of;
 use braid_core::cni::Json;
 use braid_core::k8s::{kubeconfig, takeover};
@@ -13,6 +12,8 @@ use braid_node::attach::chain::BRAID;
 use braid_node::source::api::Access;
 use braid_node::source::files;
 use braid_node::sys::replace;
+use braid_node::takeover::root::{Presence, Root};
+use braid_node::takeover::{Made, Programs, Site, is_conf, place};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fs;
@@ -113,14 +114,9 @@ impl Files {
             }
         }
         if let Some(conflist) = &self.conflist {
-            let site = Site {
-                bin,
-                names,
-                conflist,
-                kubeconfig,
-            };
-            match site.list()? {
-                Made::Text(text, remarks) => {
+            match list(bin, names, conflist, kubeconfig)? {
+                Made::List(list, remarks) => {
+                    let text = list.pretty() + "\n";
                     planned.files.push((self.seen(conflist), text.clone()));
                     planned.list = Some(text);
                     planned.remarks.extend(remarks);
@@ -251,6 +247,29 @@ impl Files {
             .ok_or("outside a pod --kubeconfig needs --server")?;
         Ok(kubeconfig::text(&server, folder))
     }
+}
+
+/// Generates and checks the conflist. `names` start this program after the installation.
+fn list(bin: &Bin, names: &[&str], conflist: &Path, kubeconfig: &Path) -> Result<Made, String> {
+    let is_present = |kind: &str| {
+        let entry = bin
+            .entry(kind)
+            .map_err(|err| format!("read {}: {err}", bin.at(kind).display()))?;
+        Ok(matches!(entry, Entry::Other | Entry::Alias(_)) || names.contains(&kind))
+    };
+    let site = Site {
+        root: &bin.root,
+        programs: Programs {
+            folder: bin.program.parent().unwrap_or(Path::new("/")),
+            is_present: &is_present,
+        },
+        conflist,
+        kubeconfig,
+        first: None,
+        ignored: &BTreeSet::new(),
+        elsewhere: &|is_empty| detect::elsewhere(&bin.root, conflist, is_empty),
+    };
+    site.list()
 }
 
 /// Requires that the conflist has a `braid` plugin with this kubeconfig. Accepts a missing file.

@@ -1,8 +1,9 @@
 //! Plugin and configuration folders of the node's container runtime. They come from the runtime's
 //! configuration. If there is no configuration, they are well-known folders.
 
-use super::root::{Presence, Root};
 use crate::cli::conf::CONF_DIR;
+use braid_node::takeover::names_of;
+use braid_node::takeover::root::{Presence, Root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -120,12 +121,41 @@ pub(in crate::cli) fn folders(root: &Root) -> Folders {
 
 /// Returns the folders of network configurations that the node's runtimes name, each with the
 /// reason. Empty if no runtime's configuration is visible.
-pub(super) fn networks(root: &Root) -> Vec<(PathBuf, String)> {
+fn networks(root: &Root) -> Vec<(PathBuf, String)> {
     let mut folders = Vec::new();
     for configured in configured(root) {
         folders.push((configured.networks(), configured.why()));
     }
     folders
+}
+
+/// Returns a message if no runtime seems to read the folder of the conflist. In one case, the
+/// visible runtime configurations name other folders. In the other case, no runtime configuration is
+/// visible, and the default folder has networks while this one `is_empty`. The message is not an
+/// error, because the node may have another runtime.
+pub(super) fn elsewhere(root: &Root, conflist: &Path, is_empty: bool) -> Option<String> {
+    let folder = conflist.parent().unwrap_or(Path::new("/"));
+    let is_same = |other: &Path| {
+        let identity = |path: &Path| root.seen(path).canonicalize().ok();
+        other == folder || identity(other).is_some_and(|path| identity(folder) == Some(path))
+    };
+    let said = networks(root);
+    if let Some((networks, why)) = said.first() {
+        if said.iter().any(|(networks, _)| is_same(networks)) {
+            return None;
+        }
+        return Some(format!(
+            "the runtime reads configurations in {}: {why}",
+            networks.display()
+        ));
+    }
+    let usual = folders(root).networks;
+    let is_other = |name: &String| conflist.file_name().is_none_or(|own| own != name.as_str());
+    let has_networks = names_of(root, &usual).is_ok_and(|names| names.iter().any(is_other));
+    if !is_empty || !has_networks || is_same(&usual) {
+        return None;
+    }
+    Some(format!("{} has configurations", usual.display()))
 }
 
 /// A runtime with the settings that its configuration has.

@@ -2,8 +2,8 @@
 
 use super::PROGRAM;
 use super::plan::{self, Action, Entry, Folder};
-use super::root::{Presence, Root};
 use braid_node::sys::executable::{self, OWN};
+use braid_node::takeover::root::{Presence, Root};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -263,8 +263,8 @@ fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::root;
     use super::*;
+    use braid_node::takeover::root;
 
     fn bin(dir: &Path) -> Bin {
         Bin::of_node(dir)

@@ -9,6 +9,7 @@ use crate::sys::netlink::{
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
+const GETCHAIN: u16 = 4;
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 /// Length of `struct nfgenmsg`: family, version, and two bytes with the generation of the rule set.
@@ -258,6 +259,31 @@ pub(crate) fn chains_with_rules(
         chains.extend(chain_of_rule(message));
     }
     Ok(chains)
+}
+
+/// Returns the number of rules in a chain, named by its table and its own name; `None` if one of them
+/// does not exist.
+pub(crate) fn rule_count(
+    socket: &mut Socket,
+    family: Family,
+    chain: [&str; 2],
+) -> Result<Option<u32>, KernelError> {
+    /// `NFTA_CHAIN_NAME` of `enum nft_chain_attributes`.
+    const NAME: u16 = 3;
+    /// `NFTA_CHAIN_USE`: rules, and jumps to the chain.
+    const USE: u16 = 6;
+    let [table, name] = chain;
+    let request = |out: &mut Vec<u8>| {
+        about(out, family, &[table]);
+        attr(NAME, &[name.as_bytes(), b"\0"].concat(), out);
+    };
+    match socket.call(SUBSYS | GETCHAIN, 0, request) {
+        Ok(messages) => Ok(messages
+            .first()
+            .and_then(|message| word(USE, message.body.get(GENMSG_LEN..)?))),
+        Err(err) if err.errno == Errno::ENOENT => Ok(None),
+        Err(err) => Err(err),
+    }
 }
 
 /// Parses a rule and returns the name of its chain; `None` if the rule is in another table.

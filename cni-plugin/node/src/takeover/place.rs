@@ -6,10 +6,10 @@ use std::path::{Component, Path};
 /// Suffix of files that runtimes read a list from. In any other file they expect a single plugin.
 const END: &str = ".conflist";
 /// Default file name.
-pub(super) const NAME: &str = "00-braid.conflist";
+pub const NAME: &str = "00-braid.conflist";
 
 /// Refuses a path that is not absolute on the node, or a file that runtimes don't read a list from.
-pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
+pub fn check_path(conflist: &Path) -> Result<(), String> {
     let failed = |why: &str| Err(format!("--conflist {}: {why}", conflist.display()));
     if !conflist.is_absolute()
         || conflist
@@ -26,7 +26,7 @@ pub(super) fn check_path(conflist: &Path) -> Result<(), String> {
 
 /// Requires a name that sorts before `first`, the first of the other configurations. Runtimes use
 /// the configuration with the name that sorts first.
-pub(super) fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), String> {
+pub fn check_order(conflist: &Path, first: Option<&str>) -> Result<(), String> {
     let (Some(first), Some(name)) = (first, conflist.file_name().and_then(|name| name.to_str()))
     else {
         return Ok(());

@@ -11,8 +11,10 @@ const MAX_LINKS: usize = 40;
 
 /// Presence of a path on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Presence {
+pub enum Presence {
+    /// It exists.
     Here,
+    /// It does not exist.
     Missing,
     /// Unknown, because its folder is not mounted here.
     Unseen,
@@ -20,33 +22,52 @@ pub(in crate::cli) enum Presence {
 
 /// Folder in which this process sees the node's `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct Root(PathBuf);
+pub struct Root {
+    folder: PathBuf,
+    /// True if all folders of the node are visible.
+    is_node: bool,
+}
 
 impl Root {
-    pub(in crate::cli) fn new(root: &Path) -> Self {
-        Self(root.to_owned())
+    /// Returns the node's files below `root`. If it is `/`, this process runs on the node itself.
+    pub fn new(root: &Path) -> Self {
+        Self {
+            folder: root.to_owned(),
+            is_node: root == Path::new("/"),
+        }
     }
 
-    pub(super) fn is_node(&self) -> bool {
-        self.0 == Path::new("/")
+    /// Returns the node's files for a process that may run in a container, in which the mounted
+    /// folders have the node's paths.
+    pub fn of_container() -> Self {
+        Self {
+            folder: PathBuf::from("/"),
+            is_node: false,
+        }
+    }
+
+    /// True if this process runs on the node itself.
+    pub fn is_node(&self) -> bool {
+        self.is_node
     }
 
     /// Returns the node's path for a path of this process.
-    pub(super) fn of_node(&self, seen: &Path) -> PathBuf {
-        seen.strip_prefix(&self.0)
+    pub fn of_node(&self, seen: &Path) -> PathBuf {
+        seen.strip_prefix(&self.folder)
             .map_or_else(|_| seen.to_owned(), |below| Path::new("/").join(below))
     }
 
     /// Returns the path of this process for a node's path. Links resolve as on the node.
-    pub(in crate::cli) fn seen(&self, path: &Path) -> PathBuf {
-        if self.is_node() {
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        if self.folder == Path::new("/") {
             path.to_owned()
         } else {
-            self.0.join(resolved(&self.0, path))
+            self.folder.join(resolved(&self.folder, path))
         }
     }
 
-    pub(in crate::cli) fn presence(&self, path: &Path) -> Presence {
+    /// Returns the presence of a path on the node.
+    pub fn presence(&self, path: &Path) -> Presence {
         let seen = self.seen(path);
         let is_known = self.is_node() || seen.parent().is_some_and(Path::is_dir);
         match (seen.exists(), is_known) {
@@ -57,13 +78,13 @@ impl Root {
     }
 
     /// Returns the names in a folder of the node, in any order. Empty if it can't be read.
-    pub(super) fn file_names(&self, folder: &Path) -> Vec<String> {
+    pub fn file_names(&self, folder: &Path) -> Vec<String> {
         file_names(&self.seen(folder))
     }
 }
 
 /// Returns the names in a folder, in any order. Empty if it can't be read.
-pub(in crate::cli) fn file_names(folder: &Path) -> Vec<String> {
+pub fn file_names(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         names.extend(entry.file_name().into_string());

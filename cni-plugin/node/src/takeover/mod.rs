@@ -1,20 +1,25 @@
-//! The conflist that attaches pods. Its input files are read through `--root`, and a list that can
-//! never work is refused.
+//! The conflist that attaches pods, made from the network configurations of a node. Used by
+//! `braid install` and by the agent.
+//!
+//! ```text
+//!  root ─ the node's files, also as a container sees them
+//!  place ─ paths that runtimes read a list from
+//!  judge ─ lists that can never work are refused
+//! ```
 
 mod judge;
+pub mod place;
+pub mod root;
 
-use super::detect;
-use super::folder::Bin;
-use super::place;
-use super::root::Presence;
+use crate::source::files;
 use braid_core::cni::Json;
 use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::takeover::{self, Conf, Known};
-use braid_node::source::files;
-use std::collections::BTreeMap;
+use root::{Presence, Root};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Default of the key `confDir`, the folder with networks in files.
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
@@ -24,25 +29,47 @@ const DAEMON: &str = "multus.d/daemon-config.json";
 const MOUNTS: [&str; 2] = ["/hostroot", "/host"];
 
 /// Conflist that can be written now, or the reason to wait.
-pub(super) enum Made {
+#[derive(Debug, Clone, PartialEq)]
+pub enum Made {
     /// Text, and conditions that must become true before pods start.
-    Text(String, Vec<String>),
+    List(Json, Vec<String>),
     /// Condition that must become true before the conflist can be written.
     NotYet(String),
 }
 
-/// Inputs of the conflist: the plugin folder with its names, and paths on the node.
-pub(super) struct Site<'a> {
-    pub(super) bin: &'a Bin,
-    /// Names that start this program after the installation.
-    pub(super) names: &'a [&'a str],
-    pub(super) conflist: &'a Path,
-    pub(super) kubeconfig: &'a Path,
+/// Programs that the runtime can start.
+#[derive(Clone, Copy)]
+pub struct Programs<'a> {
+    /// Plugin folder, for messages.
+    pub folder: &'a Path,
+    /// Returns true if the folder has a program for this plugin type.
+    pub is_present: &'a dyn Fn(&str) -> Result<bool, String>,
+}
+
+/// Inputs of the conflist. All paths are the node's.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The node's files.
+    pub root: &'a Root,
+    /// Programs of plugin types that braid does not implement.
+    pub programs: Programs<'a>,
+    /// The conflist.
+    pub conflist: &'a Path,
+    /// Kubeconfig that the conflist names.
+    pub kubeconfig: &'a Path,
+    /// Configuration to take over. `None` selects the first one beside the conflist, which the name
+    /// of the conflist must precede.
+    pub first: Option<&'a Path>,
+    /// Names of configurations beside the conflist that are not networks of the cluster.
+    pub ignored: &'a BTreeSet<String>,
+    /// Returns a message if no runtime seems to read the conflist's folder. The argument is true if
+    /// the folder has no other configuration.
+    pub elsewhere: &'a dyn Fn(bool) -> Option<String>,
 }
 
 impl Site<'_> {
     /// Generates and checks the conflist. An error means that waiting does not help.
-    pub(super) fn list(&self) -> Result<Made, String> {
+    pub fn list(&self) -> Result<Made, String> {
         let mut remarks = Vec::new();
         let known = match self.known(&mut remarks)? {
             Ok(known) => known,
@@ -53,7 +80,7 @@ impl Site<'_> {
             .judge(&list, &mut remarks)
             .map_err(|err| format!("{}: {err}", known.first.path))?;
         let Some(waits) = waits else {
-            return Ok(Made::Text(list.pretty() + "\n", remarks));
+            return Ok(Made::List(list, remarks));
         };
         let path = known.first.path;
         Ok(Made::NotYet(format!(
@@ -66,12 +93,20 @@ impl Site<'_> {
     fn known(&self, remarks: &mut Vec<String>) -> Result<Result<Known, String>, String> {
         place::check_path(self.conflist)?;
         let folder = self.conflist.parent().unwrap_or(Path::new("/"));
-        let names = self
-            .names_of(folder)
+        let mut names = self
+            .names()
             .map_err(|err| format!("read {}: {err}", folder.display()))?;
-        place::check_order(self.conflist, names.first().map(String::as_str))?;
-        let elsewhere = self.elsewhere(folder, names.is_empty());
-        let [first, rest @ ..] = names.as_slice() else {
+        if self.first.is_none() {
+            place::check_order(self.conflist, names.first().map(String::as_str))?;
+        }
+        names.retain(|name| !self.ignored.contains(name));
+        let elsewhere = (self.elsewhere)(names.is_empty());
+        let mut paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+        if let Some(first) = self.first {
+            paths.retain(|path| path != first);
+            paths.insert(0, first.to_owned());
+        }
+        let [path, rest @ ..] = paths.as_slice() else {
             let why = elsewhere.map_or_else(String::new, |why| format!("; {why}"));
             return Ok(Err(format!(
                 "{}: no configuration for the default network yet{why}",
@@ -81,26 +116,24 @@ impl Site<'_> {
         if let Some(why) = elsewhere {
             remarks.push(format!("--conflist {}: {why}", self.conflist.display()));
         }
-        let path = folder.join(first);
         let read = self
-            .conf(&path)
+            .conf(path)
             .map_err(|err| format!("read {}: {err}", path.display()))?;
         // The file may be half written.
         let first = match read {
             Ok(first) => first,
             Err(err) => return Ok(Err(err)),
         };
-        let others = self.others(folder, rest, remarks);
+        let others = self.others(rest, remarks);
         Ok(Ok(self.known_of(folder, first, others)))
     }
 
     /// Reads the configurations after the first one. Skips an unreadable configuration. Also skips
     /// a path that is not a file, and reports the path in `remarks`.
-    fn others(&self, folder: &Path, names: &[String], remarks: &mut Vec<String>) -> Vec<Conf> {
+    fn others(&self, paths: &[PathBuf], remarks: &mut Vec<String>) -> Vec<Conf> {
         let mut others = Vec::new();
-        for name in names {
-            let path = folder.join(name);
-            match self.conf(&path) {
+        for path in paths {
+            match self.conf(path) {
                 Ok(conf) => others.extend(conf.ok()),
                 Err(err) => remarks.push(format!("{}: skipped: {err}", path.display())),
             }
@@ -138,67 +171,23 @@ impl Site<'_> {
         }
     }
 
-    /// Returns a message if no runtime seems to read configurations from `folder`. In one case, the
-    /// visible runtime configurations name other folders. In the other case, no runtime
-    /// configuration is visible, and the default folder has networks while `folder` has none. The
-    /// message is not an error, because the node may have another runtime.
-    fn elsewhere(&self, folder: &Path, is_empty: bool) -> Option<String> {
-        let root = &self.bin.root;
-        let is_same = |other: &Path| {
-            let identity = |path: &Path| root.seen(path).canonicalize().ok();
-            other == folder || identity(other).is_some_and(|path| identity(folder) == Some(path))
-        };
-        let said = detect::networks(root);
-        if let Some((networks, why)) = said.first() {
-            if said.iter().any(|(networks, _)| is_same(networks)) {
-                return None;
-            }
-            return Some(format!(
-                "the runtime reads configurations in {}: {why}",
-                networks.display()
-            ));
-        }
-        let usual = detect::folders(root).networks;
-        let has_networks = self.names_of(&usual).is_ok_and(|names| !names.is_empty());
-        if !is_empty || !has_networks || is_same(&usual) {
-            return None;
-        }
-        Some(format!("{} has configurations", usual.display()))
-    }
-
-    /// Returns the names of the configuration files in `folder`, except the conflist. The names are
-    /// in the order in which runtimes choose a configuration.
-    fn names_of(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(self.bin.root.seen(folder))? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
-            // Runtimes skip folders.
-            if entry.file_type()?.is_dir() {
-                continue;
-            }
-            let is_own = self
-                .conflist
-                .file_name()
-                .is_some_and(|own| own == name.as_str());
-            if is_conf(&name) && !is_own {
-                names.push(name);
-            }
-        }
-        names.sort_unstable();
+    /// Returns the names of the configurations beside the conflist, in the order in which runtimes
+    /// choose one.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = names_of(self.root, self.conflist.parent().unwrap_or(Path::new("/")))?;
+        let own = self.conflist.file_name();
+        names.retain(|name| own.is_none_or(|own| own != name.as_str()));
         Ok(names)
     }
 
     fn read(&self, path: &Path) -> Result<Json, String> {
-        parsed(path, files::bytes(&self.bin.root.seen(path)))
+        parsed(path, files::bytes(&self.root.seen(path)))
     }
 
     /// Reads a configuration of the folder. The outer error is for a path that is not a file, or a
     /// file that is too large. The inner error is temporary.
     fn conf(&self, path: &Path) -> io::Result<Result<Conf, String>> {
-        let read = match files::bytes(&self.bin.root.seen(path)) {
+        let read = match files::bytes(&self.root.seen(path)) {
             Err(err) if err.kind() == io::ErrorKind::InvalidInput => return Err(err),
             read => read,
         };
@@ -218,7 +207,7 @@ impl Site<'_> {
         let Some(stripped) = without_mount(text) else {
             return text.to_owned();
         };
-        let is_there = |path: &Path| self.bin.root.presence(path) == Presence::Here;
+        let is_there = |path: &Path| self.root.presence(path) == Presence::Here;
         if is_there(Path::new(text)) {
             return text.to_owned();
         }
@@ -255,18 +244,31 @@ impl Site<'_> {
     /// Reads the files of a folder; empty for any other path.
     fn files(&self, folder: &Path) -> Vec<DiskFile> {
         let mut all = Vec::new();
-        for name in self.bin.root.file_names(folder) {
-            if let Ok(bytes) = files::bytes(&self.bin.root.seen(&folder.join(&name))) {
+        for name in self.root.file_names(folder) {
+            if let Ok(bytes) = files::bytes(&self.root.seen(&folder.join(&name))) {
                 all.push(DiskFile { name, bytes });
             }
         }
         all
     }
+}
 
-    /// Returns the plugin folder's path on the node.
-    fn folder(&self) -> &Path {
-        self.bin.program.parent().unwrap_or(Path::new("/"))
+/// Returns the names of the configuration files in `folder`, in the order in which runtimes choose a
+/// configuration.
+pub fn names_of(root: &Root, folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root.seen(folder))? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        // Runtimes skip folders.
+        if !entry.file_type()?.is_dir() && is_conf(&name) {
+            names.push(name);
+        }
     }
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn parsed(path: &Path, read: io::Result<Vec<u8>>) -> Result<Json, String> {
@@ -293,7 +295,7 @@ fn mapped<'a>(paths: &'a BTreeMap<String, String>, text: &'a str) -> &'a str {
 }
 
 /// True if runtimes read a file with this name.
-pub(super) fn is_conf(name: &str) -> bool {
+pub fn is_conf(name: &str) -> bool {
     let end = Path::new(name).extension();
     end.is_some_and(|end| end == "conf" || end == "conflist" || end == "json")
 }

@@ -1,20 +1,18 @@
 //! Checks of a generated conflist: types without a program, and networks of the node that can never
 //! work.
 
-use super::super::plan::Entry;
-use super::super::root::Presence;
 use super::Site;
-use crate::cli::conf::type_of;
+use super::root::Presence;
+use crate::attach::chain::BRAID;
+use crate::ipam;
+use crate::source::files;
 use braid_core::cni::{Error, Json, NetConf, NetConfList};
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::on_disk::{self, DiskFile, OnDisk};
 use braid_core::k8s::settings::{Origin, Settings};
-use braid_core::k8s::takeover;
+use braid_core::k8s::{takeover, text_at};
 use braid_core::plugins;
 use braid_core::plugins::meta::flannel::{FLANNEL, subnet_file};
-use braid_node::attach::chain::BRAID;
-use braid_node::ipam;
-use braid_node::source::files;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -77,7 +75,7 @@ impl Site<'_> {
         let Some(file) = settings.readiness_file else {
             return Ok(None);
         };
-        if self.bin.root.presence(&file) != Presence::Missing {
+        if self.root.presence(&file) != Presence::Missing {
             return Ok(None);
         }
         let file = file.display();
@@ -110,7 +108,7 @@ impl Site<'_> {
     /// contains the path is not mounted here.
     fn definition_at(&self, text: &str) -> Result<Option<Definition>, String> {
         let path = Path::new(text);
-        match self.bin.root.presence(path) {
+        match self.root.presence(path) {
             Presence::Unseen => return Ok(None),
             Presence::Missing => {
                 return Err(format!("clusterNetwork: {text} does not exist on the node"));
@@ -122,7 +120,7 @@ impl Site<'_> {
             }
             Presence::Here => {}
         }
-        let seen = self.bin.root.seen(path);
+        let seen = self.root.seen(path);
         let found = if seen.is_dir() {
             self.definition_in_folder(text)
         } else {
@@ -194,9 +192,7 @@ impl Site<'_> {
         if own == FLANNEL {
             let file = flannel_file(plugin).map_err(|err| err.to_string())?;
             // On the node itself, STATUS reports it.
-            if !self.bin.root.is_node()
-                && self.bin.root.presence(Path::new(&file)) == Presence::Missing
-            {
+            if !self.root.is_node() && self.root.presence(Path::new(&file)) == Presence::Missing {
                 remarks.push(format!(
                     "flannel: {file} does not exist yet; pods start once flanneld has written it"
                 ));
@@ -210,17 +206,13 @@ impl Site<'_> {
     fn judge_program(&self, kind: &str, bin_dir: Option<&Path>) -> Result<(), String> {
         braid_core::cni::netconf::check_plugin_type(kind)
             .map_err(|err| format!("type {kind:?}: {err}"))?;
-        let entry = self
-            .bin
-            .entry(kind)
-            .map_err(|err| format!("read {}: {err}", self.bin.at(kind).display()))?;
-        if matches!(entry, Entry::Other | Entry::Alias(_)) || self.names.contains(&kind) {
+        if (self.programs.is_present)(kind)? {
             return Ok(());
         }
-        let mut folders = vec![self.folder()];
+        let mut folders = vec![self.programs.folder];
         if let Some(bin_dir) = bin_dir {
-            if bin_dir != self.folder()
-                && self.bin.root.presence(&bin_dir.join(kind)) != Presence::Missing
+            if bin_dir != self.programs.folder
+                && self.root.presence(&bin_dir.join(kind)) != Presence::Missing
             {
                 return Ok(());
             }
@@ -235,6 +227,10 @@ impl Site<'_> {
             folders.join(", ")
         ))
     }
+}
+
+fn type_of(plugin: &Json) -> Option<&str> {
+    text_at(plugin, "type")
 }
 
 /// Returns the type of the plugin under `key`, such as `ipam`; `None` if it is missing or empty.

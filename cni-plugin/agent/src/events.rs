@@ -1,0 +1,303 @@
+//! Warning events on the Node: which ones are published when, and the requests for them.
+//!
+//! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
+//! series.
+
+use crate::Error;
+use crate::cluster::node::Node;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::mpsc;
+
+/// Namespace of the events of objects that have none.
+const NAMESPACE: &str = "default";
+/// Name of the program in its events.
+const CONTROLLER: &str = "braid";
+const ACTION: &str = "Reconcile";
+/// Longest text that the API server accepts, in bytes.
+const LONGEST_NOTE: usize = 1024;
+/// Longest part of an event's name that is the node's name. The API server accepts 253 bytes.
+const LONGEST_NAME: usize = 200;
+/// Shortest time between two requests for one event.
+const SHORTEST: SignedDuration = SignedDuration::from_secs(10);
+/// Time after which a warning that lasts is counted again.
+const LASTS: SignedDuration = SignedDuration::from_mins(5);
+/// Time after which a warning that is over is forgotten, so that the next one is another event.
+const FORGOTTEN: SignedDuration = SignedDuration::from_mins(30);
+/// New events at a time. Others follow at the next comparison.
+const MOST: usize = 20;
+/// Requests that wait for the API server. Further ones are dropped.
+const QUEUE: usize = 64;
+
+/// A condition that needs an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Warning {
+    /// Word for programs.
+    pub reason: Reason,
+    /// Sentence for people.
+    pub note: String,
+}
+
+/// Reason of a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// A range of another Node gets no route.
+    IgnoredRange,
+    /// The configuration is wrong.
+    InvalidConfiguration,
+    /// The Node has no pod range.
+    NoPodRange,
+    /// The node has a network of another program.
+    ForeignNetwork,
+}
+
+impl Reason {
+    fn word(self) -> &'static str {
+        match self {
+            Self::IgnoredRange => "IgnoredPodRange",
+            Self::InvalidConfiguration => "InvalidConfiguration",
+            Self::NoPodRange => "NoPodRange",
+            Self::ForeignNetwork => "ForeignNetwork",
+        }
+    }
+}
+
+/// An event to publish: a new one, or one more of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Post {
+    event: Event,
+}
+
+/// Published events.
+#[derive(Debug, Default)]
+pub struct Book {
+    known: BTreeMap<Warning, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The event without a series.
+    event: Event,
+    count: i32,
+    counted: i32,
+    posted: Timestamp,
+    is_present: bool,
+}
+
+impl Book {
+    /// Returns the events to publish, if `present` are the warnings of `node` now.
+    pub fn posts(&mut self, present: &BTreeSet<Warning>, node: &Node, now: Timestamp) -> Vec<Post> {
+        let mut posts = Vec::new();
+        for warning in present {
+            if let Some(known) = self.known.get_mut(warning) {
+                if !known.is_present || now.duration_since(known.posted) >= LASTS {
+                    known.count = known.count.saturating_add(1);
+                }
+                known.is_present = true;
+            } else if posts.len() < MOST {
+                let known = Known {
+                    event: event(warning, node, now),
+                    count: 1,
+                    counted: 1,
+                    posted: now,
+                    is_present: true,
+                };
+                posts.push(Post {
+                    event: known.event.clone(),
+                });
+                self.known.insert(warning.clone(), known);
+            }
+        }
+        for (warning, known) in &mut self.known {
+            known.is_present = present.contains(warning);
+            if known.count > known.counted && now.duration_since(known.posted) >= SHORTEST {
+                (known.counted, known.posted) = (known.count, now);
+                let mut event = known.event.clone();
+                event.series = Some(EventSeries {
+                    count: known.count,
+                    last_observed_time: MicroTime(now),
+                });
+                posts.push(Post { event });
+            }
+        }
+        self.known
+            .retain(|_, known| known.is_present || now.duration_since(known.posted) < FORGOTTEN);
+        posts
+    }
+}
+
+fn event(warning: &Warning, node: &Node, now: Timestamp) -> Event {
+    let name = cut(&node.name, LONGEST_NAME);
+    let word = warning.reason.word();
+    // The time alone is not unique: several events are made at once.
+    let name = format!(
+        "{name}.{:x}{:08x}",
+        now.as_millisecond(),
+        hash(&warning.note) ^ hash(word)
+    );
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        action: Some(ACTION.to_owned()),
+        reason: Some(word.to_owned()),
+        note: Some(cut(&warning.note, LONGEST_NOTE).to_owned()),
+        type_: Some("Warning".to_owned()),
+        event_time: Some(MicroTime(now)),
+        regarding: Some(ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        }),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(cut(&node.name, 128).to_owned()),
+        ..Event::default()
+    }
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u32 {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
+    text.bytes().fold(2_166_136_261, mix)
+}
+
+/// Returns the start of a text, at most `longest` bytes.
+fn cut(text: &str, longest: usize) -> &str {
+    &text[..text.floor_char_boundary(longest)]
+}
+
+/// Publishes events, one after the other.
+#[derive(Debug)]
+pub struct Publisher {
+    queue: mpsc::Sender<Post>,
+}
+
+impl Publisher {
+    /// Starts a task that ends with this value.
+    pub fn start(client: Client) -> Self {
+        let (queue, posts) = mpsc::channel(QUEUE);
+        tokio::spawn(publish(Api::namespaced(client, NAMESPACE), posts));
+        Self { queue }
+    }
+
+    /// Publishes the events later. An API server that is away delays nothing.
+    pub fn publish(&self, posts: Vec<Post>) {
+        for post in posts {
+            // The log has the warning as well.
+            let _ = self.queue.try_send(post);
+        }
+    }
+}
+
+async fn publish(events: Api<Event>, mut posts: mpsc::Receiver<Post>) {
+    let mut reported = None;
+    while let Some(post) = posts.recv().await {
+        let error = send(&events, post.event).await.err();
+        if let Some(err) = &error
+            && error != reported
+        {
+            tracing::warn!(error = %err, "events are not published");
+        }
+        reported = error;
+    }
+}
+
+async fn send(events: &Api<Event>, event: Event) -> Result<(), Error> {
+    let failed = |err| Error::new("publish an event", err);
+    if let Some(series) = &event.series {
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let patch = Patch::Merge(json!({"series": series}));
+        match events.patch(name, &PatchParams::default(), &patch).await {
+            // The server deletes events after a while.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            patched => return patched.map(drop).map_err(failed),
+        }
+    }
+    let created = events.create(&PostParams::default(), &event).await;
+    created.map(drop).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> Node {
+        Node {
+            name: "n1".into(),
+            uid: "4f1c".into(),
+            created: 0,
+            ranges: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    fn warning(note: &str) -> Warning {
+        Warning {
+            reason: Reason::NoPodRange,
+            note: note.into(),
+        }
+    }
+
+    /// Returns name and count of each event that is due `seconds` after the start.
+    fn posted(book: &mut Book, notes: &[&str], seconds: i64) -> Vec<(String, i32)> {
+        let present = notes.iter().map(|note| warning(note)).collect();
+        let now = Timestamp::from_second(1000 + seconds).expect("a time");
+        let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+        let posts = book.posts(&present, &node(), now);
+        let name = |event: &Event| event.note.clone().unwrap_or_default();
+        posts
+            .iter()
+            .map(|post| (name(&post.event), count(&post.event)))
+            .collect()
+    }
+
+    #[test]
+    fn a_warning_that_lasts_or_comes_back_is_one_event_with_a_series() {
+        let mut book = Book::default();
+        let none: [(String, i32); 0] = [];
+        let of_a = |count| [("a".to_owned(), count)];
+        assert_eq!(posted(&mut book, &["a"], 0), of_a(1));
+        assert_eq!(posted(&mut book, &["a"], 60), none, "it lasts");
+        assert_eq!(posted(&mut book, &["a"], 300), of_a(2), "it still lasts");
+        assert_eq!(posted(&mut book, &[], 301), none);
+        assert_eq!(posted(&mut book, &["a"], 302), none, "too early");
+        assert_eq!(posted(&mut book, &["a"], 310), of_a(3), "it came back");
+        assert_eq!(posted(&mut book, &[], 320), none);
+        assert_eq!(posted(&mut book, &[], 320 + 1800), none);
+        assert_eq!(
+            posted(&mut book, &["a"], 320 + 1801),
+            of_a(1),
+            "another event"
+        );
+    }
+
+    #[test]
+    fn many_warnings_become_events_a_few_at_a_time() {
+        let mut book = Book::default();
+        let notes: Vec<String> = (0..50).map(|number| format!("range {number}")).collect();
+        let notes: Vec<&str> = notes.iter().map(String::as_str).collect();
+        let counts = [0, 5, 10, 15].map(|seconds| posted(&mut book, &notes, seconds).len());
+        assert_eq!(counts, [20, 20, 10, 0]);
+    }
+
+    #[test]
+    fn an_event_is_about_the_node_and_its_text_is_bounded() {
+        let now = Timestamp::from_second(1000).expect("a time");
+        let event = event(&warning(&"ä".repeat(1000)), &node(), now);
+        assert_eq!(event.note.map(|note| note.len()), Some(1024));
+        let about = event.regarding.expect("an object");
+        assert_eq!(about.kind.as_deref(), Some("Node"));
+        assert_eq!(about.uid.as_deref(), Some("4f1c"));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+    }
+}
