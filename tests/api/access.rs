@@ -40,7 +40,7 @@ fn each_kind_of_credentials_is_accepted() {
             Access::Kubeconfig(write_kubeconfig(&data, &user)),
             Limits::default(),
         );
-        api.pod(&world.name("web"), &[])
+        api.pod(&world.name("web"), None, &[])
             .unwrap_or_else(|err| panic!("{user}: {err}"));
     }
     fs::write("/run/ca.crt", &server.authority).expect("the authority's certificate");
@@ -49,7 +49,7 @@ fn each_kind_of_credentials_is_accepted() {
         server: world.proxy.url(),
     };
     Api::new(in_pod, Limits::default())
-        .pod(&world.name("web"), &[])
+        .pod(&world.name("web"), None, &[])
         .expect("as a pod");
 }
 
@@ -63,11 +63,11 @@ fn a_renewed_token_is_read_by_the_next_process() {
     fs::write("/run/token", "stale").expect("a token's file");
     why(world
         .api(&user, Limits::default())
-        .pod(&world.name("web"), &[]));
+        .pod(&world.name("web"), None, &[]));
     fs::write("/run/token", &world.server.token).expect("a token's file");
     world
         .api(&user, Limits::default())
-        .pod(&world.name("web"), &[])
+        .pod(&world.name("web"), None, &[])
         .expect("a pod");
 }
 
@@ -79,7 +79,7 @@ fn an_expired_token_is_a_permanent_error_without_the_token() {
     let expired = token::expired(world.server);
     let text = why(world
         .api(&json!({"token": expired}), Limits::default())
-        .pod(&world.name("web"), &[]));
+        .pod(&world.name("web"), None, &[]));
     assert_eq!(text, "get pod expired/web: 401: Unauthorized");
     assert_eq!(world.proxy.connections(), 1, "tried again in vain");
 }
@@ -126,7 +126,7 @@ fn a_server_of_another_authority_is_a_permanent_error() {
     assert!(openssl.status().expect("openssl starts").success());
     let cluster = json!({"server": world.proxy.url(), "certificate-authority": "/run/other.crt"});
     let access = Access::Kubeconfig(write_kubeconfig(&cluster, &json!({"token": "some-token"})));
-    let text = why(Api::new(access, Limits::default()).pod(&world.name("web"), &[]));
+    let text = why(Api::new(access, Limits::default()).pod(&world.name("web"), None, &[]));
     assert!(text.contains("invalid peer certificate"), "{text}");
     assert_eq!(world.proxy.connections(), 2, "once by each version of HTTP");
 }
@@ -140,7 +140,7 @@ fn an_echoed_token_does_not_appear_in_an_error() {
     let mut source = world.source();
     let mut tell = || {
         source
-            .pod(&world.name("web"), &[])
+            .pod(&world.name("web"), None, &[])
             .map(drop)
             .expect_err("a failure")
             .to_string()

@@ -7,6 +7,7 @@
 //! ```
 
 mod node;
+mod socket;
 
 use crate::proxy::Fault;
 use crate::{World, json};
@@ -263,7 +264,7 @@ impl Drop for Agent {
 }
 
 #[track_caller]
-fn await_true(what: &str, is_true: impl Fn() -> bool) {
+fn await_true(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
         assert!(start.elapsed() < PATIENCE, "no {what} after {PATIENCE:?}");

@@ -95,7 +95,7 @@ fn retry_after_beyond_the_budget_is_a_temporary_error() {
         return;
     };
     let start = Instant::now();
-    let why = passing(world.source().pod(&world.name("web"), &[]));
+    let why = passing(world.source().pod(&world.name("web"), None, &[]));
     assert_eq!(
         why,
         "get pod too-long/web: 429, tried 2 times: too many requests"
@@ -119,7 +119,7 @@ fn a_pod_and_its_networks_are_read_despite_partial_faults() {
     let names = ["a", "b"].map(|name| world.name(name));
     let (pod, nads) = world
         .source()
-        .pod(&world.name("web"), &names)
+        .pod(&world.name("web"), None, &names)
         .expect("a pod");
     assert_eq!((pod.name, nads.len()), (world.name("web"), 2));
 }
@@ -133,7 +133,7 @@ fn a_silent_server_is_a_temporary_error_within_the_budgets() {
     let mut source = world.api(&user, SHORT);
     let mut pod = || {
         let start = Instant::now();
-        let why = passing(source.pod(&world.name("web"), &[world.name("a")]));
+        let why = passing(source.pod(&world.name("web"), None, &[world.name("a")]));
         (why, start.elapsed())
     };
     let (why, took) = pod();
@@ -167,8 +167,11 @@ fn a_server_that_is_down_is_a_temporary_error_within_the_budget() {
         &json!({"token": "some-token"}),
     ));
     let start = Instant::now();
-    let why =
-        passing(braid_node::source::api::Api::new(access, SHORT).pod(&world.name("web"), &[]));
+    let why = passing(braid_node::source::api::Api::new(access, SHORT).pod(
+        &world.name("web"),
+        None,
+        &[],
+    ));
     assert!(
         why.starts_with("get pod down/web: 127.0.0.1:1: Connection refused (os error 111), tried "),
         "{why}"
@@ -185,11 +188,11 @@ fn a_server_that_never_recovers_is_a_temporary_error_with_its_message() {
     ) else {
         return;
     };
-    let why = passing(
-        world
-            .api(&json!({"token": world.server.token}), SHORT)
-            .pod(&world.name("web"), &[]),
-    );
+    let why = passing(world.api(&json!({"token": world.server.token}), SHORT).pod(
+        &world.name("web"),
+        None,
+        &[],
+    ));
     assert!(
         why.starts_with("get pod broken/web: 500, tried ")
             && why.ends_with(" times: etcd: no leader"),
@@ -209,7 +212,7 @@ fn at_800_ms_fetching_takes_three_round_trips_and_a_change_one() {
     });
     let mut source = world.source();
     let start = Instant::now();
-    let (_, nads) = source.pod(&world.name("web"), &names).expect("a pod");
+    let (_, nads) = source.pod(&world.name("web"), None, &names).expect("a pod");
     let (fetched, start) = (start.elapsed(), Instant::now());
     annotate(
         &mut source,

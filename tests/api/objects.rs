@@ -47,7 +47,7 @@ fn a_pod_is_read_with_uid_annotations_claims_and_networks_in_order() {
     let names = [world.name("on-disk"), world.name("lan")];
     let (pod, nads) = world
         .source()
-        .pod(&world.name("web"), &names)
+        .pod(&world.name("web"), None, &names)
         .expect("a pod");
     let expected = Pod {
         name: world.name("web"),
@@ -81,12 +81,14 @@ fn a_missing_object_is_an_error_but_a_missing_network_is_omitted() {
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        what(source.pod(&world.name("no"), &[]).map(drop)),
+        what(source.pod(&world.name("no"), None, &[]).map(drop)),
         "pod not-there/no"
     );
     let nads = [world.name("no")];
     assert_eq!(
-        source.pod(&world.name("web"), &nads).map(|(_, nads)| nads),
+        source
+            .pod(&world.name("web"), None, &nads)
+            .map(|(_, nads)| nads),
         Ok(Vec::new())
     );
     assert_eq!(source.nads(&nads), Ok(Vec::new()));

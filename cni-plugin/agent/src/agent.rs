@@ -17,7 +17,7 @@ use crate::network::forwarding;
 use crate::network::kernel::Kernel;
 use crate::network::masquerade::{Masquerade, Table};
 use crate::network::routes::{self, Unrouted};
-use crate::{Error, Options};
+use crate::{Error, Options, serve};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -55,6 +55,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     )?;
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config)?;
+    serve::start(&client, options)?;
     let mut agent = Agent {
         options,
         credentials,

@@ -38,12 +38,12 @@ impl Feeds {
     pub(crate) fn new(client: &Client, config: &Source) -> Self {
         let nodes = Api::all_with(client.clone(), &node::resource());
         Self {
-            nodes: Watch::new(nodes, None),
-            services: Watch::new(Api::all(client.clone()), None),
+            nodes: Watch::new(nodes, ""),
+            services: Watch::new(Api::all(client.clone()), ""),
             config: match config {
                 Source::ConfigMap(map) => {
                     let maps = Api::namespaced(client.clone(), &map.namespace);
-                    Config::Object(Watch::new(maps, Some(&map.name)))
+                    Config::Object(Watch::new(maps, &format!("metadata.name={}", map.name)))
                 }
                 Source::File(path) => Config::File(path.clone(), tokio::time::interval(LOOK)),
             },

@@ -6,6 +6,7 @@
 //!                └───────────── agent: the loop ───────────────┴─► health
 //!                                     └─► credentials: token and kubeconfig for calls
 //!                                     └─► events, log
+//!  watches ─► serve: caches ─► socket: pods, networks and claims for calls
 //! ```
 //!
 //! One thread runs everything. The plugin call does not depend on the agent.
@@ -27,6 +28,7 @@ pub mod log;
 pub mod network;
 mod procfs;
 mod removal;
+pub mod serve;
 pub mod watch;
 
 pub use braid_core::k8s::ObjectName;

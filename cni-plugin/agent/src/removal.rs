@@ -1,9 +1,9 @@
 //! Deletion of everything that the agent made on a node.
 
+use crate::health::{self, Readiness};
 use crate::network::conflist;
 use crate::network::kernel::Kernel;
 use crate::network::routes::Change;
-use crate::health::{self, Readiness};
 use crate::{Error, Options};
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::cluster_masquerade;

@@ -31,8 +31,8 @@ const PAUSE_WITHOUT_KIND: Duration = Duration::from_mins(1);
 /// the progress of a watch (Debian 12's 3.4.23). It sends pages instead.
 pub struct Watch<K> {
     api: Api<K>,
-    /// Name of the only object, if it is a watch of one.
-    name: Option<String>,
+    /// Selector of the objects; empty for all.
+    fields: String,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     is_paged: bool,
     /// Time before which the server is not asked.
@@ -43,14 +43,13 @@ impl<K> Watch<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    /// Begins the watch of all objects, or of the object with this name. It sends nothing before the
-    /// first call of [`Watch::next`].
-    pub fn new(api: Api<K>, name: Option<&str>) -> Self {
-        let name = name.map(str::to_owned);
-        let events = begin(&api, name.as_deref(), false);
+    /// Begins the watch of the objects that these fields select, or of all objects. It sends nothing
+    /// before the first call of [`Watch::next`].
+    pub fn new(api: Api<K>, fields: &str) -> Self {
+        let events = begin(&api, fields, false);
         Self {
             api,
-            name,
+            fields: fields.to_owned(),
             events,
             is_paged: false,
             asleep_until: None,
@@ -71,7 +70,7 @@ where
         if !self.is_paged && is_refused(err) {
             tracing::info!(error = %err, "lists arrive in pages: the API server does not stream them");
             self.is_paged = true;
-            self.events = begin(&self.api, self.name.as_deref(), true);
+            self.events = begin(&self.api, &self.fields, true);
             return self.events.next().await;
         }
         if status(err) == Some(404) {
@@ -83,15 +82,15 @@ where
 
 fn begin<K>(
     api: &Api<K>,
-    name: Option<&str>,
+    fields: &str,
     is_paged: bool,
 ) -> BoxStream<'static, watcher::Result<Event<K>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut config = watcher::Config::default().timeout(TIMEOUT_SECONDS);
-    if let Some(name) = name {
-        config = config.fields(&format!("metadata.name={name}"));
+    if !fields.is_empty() {
+        config = config.fields(fields);
     }
     config = if is_paged {
         config.page_size(PAGE)

@@ -6,10 +6,16 @@
 //!  services ─ ranges of Services
 //!  index  ─ all nodes by name, updated by the watch
 //!  config ─ the configuration: modes, MTU, VXLAN, log
+//!  objects  ─ objects for calls by name, updated by their watches
+//!  pods     ─ a pod: the fields that calls read
+//!  networks ─ networks and IPAMClaims: the fields that calls read
 //! ```
 
 pub mod config;
 pub mod index;
+pub mod networks;
 pub mod node;
+pub mod objects;
+pub mod pods;
 pub mod ranges;
 pub mod services;

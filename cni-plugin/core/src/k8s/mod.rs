@@ -21,6 +21,7 @@ pub mod network;
 pub mod on_disk;
 pub mod request;
 pub mod requested_networks;
+pub mod runtime_annotations;
 pub mod select;
 pub mod selection;
 pub mod settings;

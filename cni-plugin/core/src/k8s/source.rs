@@ -2,7 +2,8 @@
 //! and writes their status.
 
 use super::dynamic::Offered;
-use super::{IpamClaim, Nad, ObjectName, Pod};
+use super::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod, status};
+use crate::cni::Json;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -79,10 +80,12 @@ impl fmt::Debug for Edit<'_> {
 /// Access to Kubernetes objects. Each call takes one round trip if possible, and retries only
 /// within a bounded time.
 pub trait Source {
-    /// Reads the pod and, in parallel, the NADs in `nads`. Omits NADs that do not exist.
+    /// Reads the pod and, in parallel, the NADs in `nads`. Omits NADs that do not exist. `uid` is the
+    /// uid of the call's own pod; `None` if it is unknown, and for any other pod.
     fn pod(
         &mut self,
         pod: &ObjectName,
+        uid: Option<&str>,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError>;
 
@@ -93,6 +96,19 @@ pub trait Source {
     /// annotation since `edit.seen`, reads it again, so that no change of another writer is lost.
     fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
     -> Result<(), SourceError>;
+
+    /// Publishes these entries in the pod's annotation `network-status`. Entries that other writers
+    /// have added since the pod was read stay.
+    fn publish(&mut self, pod: &Pod, entries: &[Json]) -> Result<(), SourceError> {
+        let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
+        let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.to_vec()));
+        let edit = Edit {
+            key: NETWORK_STATUS,
+            seen: Some(&pod.annotations),
+            value: &value,
+        };
+        self.annotate(&pod.name, &pod.uid, &edit)
+    }
 
     /// Writes an event about the pod. Best effort: the caller does not fail if the event can't be
     /// written.

@@ -10,6 +10,7 @@ use crate::ipam::configuration::{self, Configuration};
 use crate::k8s::annotation::{self, Invalid};
 use crate::k8s::nad::{Definition, is_on_disk};
 use crate::k8s::request::{BuiltIn, Handling, missing};
+use crate::k8s::runtime_annotations::POD_ANNOTATIONS;
 use crate::k8s::selection::Selection;
 use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names, text_at};
 use crate::plugins::{self, Addresses};
@@ -26,7 +27,7 @@ const CAPABILITIES: [&str; 11] = [
     "dns",
     "aliases",
     "deviceID",
-    "io.kubernetes.cri.pod-annotations",
+    POD_ANNOTATIONS,
 ];
 /// Plugin types that do nothing without runtime configuration. Each entry has the plugin type, the
 /// capability that passes the runtime configuration, and the keys that can be set instead.

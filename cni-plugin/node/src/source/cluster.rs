@@ -1,6 +1,7 @@
 //! Access to a Kubernetes cluster, which the caller of the library passes in.
 
 use super::api::{Access, Api, Limits};
+use super::call_source::CallSource;
 use super::{files, kubelet};
 use braid_core::cni::Error;
 use braid_core::k8s::ObjectName;
@@ -30,7 +31,7 @@ pub trait Cluster {
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error>;
 }
 
-/// The API server in the settings, and the kubelet of this node. No answer is cached.
+/// The agent of this node, the API server in the settings, and the kubelet.
 #[derive(Debug, Clone, Copy)]
 pub struct Kubernetes;
 
@@ -44,16 +45,21 @@ impl Cluster for Kubernetes {
             .kubeconfig
             .clone()
             .ok_or_else(|| Error::config("\"kubeconfig\" is required to access the API"))?;
-        let limits = match limit {
-            Some(limit) => Limits {
-                attempt: limit,
-                call: limit,
-                process: limit,
-                event: limit,
-            },
-            None => Limits::default(),
+        let access = Access::Kubeconfig(kubeconfig);
+        let Some(limit) = limit else {
+            return Ok(Box::new(CallSource::new(Api::new(
+                access,
+                Limits::default(),
+            ))));
         };
-        Ok(Box::new(Api::new(Access::Kubeconfig(kubeconfig), limits)))
+        // A pod that is gone would let the agent wait until it appears.
+        let limits = Limits {
+            attempt: limit,
+            call: limit,
+            process: limit,
+            event: limit,
+        };
+        Ok(Box::new(Api::new(access, limits)))
     }
 
     fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {

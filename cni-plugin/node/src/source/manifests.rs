@@ -82,6 +82,7 @@ impl Source for Manifests {
     fn pod(
         &mut self,
         pod: &ObjectName,
+        _uid: Option<&str>,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError> {
         let found = self

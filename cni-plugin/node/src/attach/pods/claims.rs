@@ -91,7 +91,7 @@ pub(super) fn refuse_second(
         name: owner.to_owned(),
         ..pod.name.clone()
     };
-    match source.pod(&name, &[]) {
+    match source.pod(&name, None, &[]) {
         Ok((owner, _)) => ipam_claim::refuse_second(claim, &owner, pod),
         Err(SourceError::NotFound { .. }) => Ok(()),
         Err(err) => Err(of_source(&err)),

@@ -20,6 +20,7 @@ use braid_core::k8s::network::Network;
 use braid_core::k8s::on_disk::{self, DiskFile};
 use braid_core::k8s::request::{BuiltIn, Rules};
 use braid_core::k8s::requested_networks::RequestedNetworks;
+use braid_core::k8s::runtime_annotations;
 use braid_core::k8s::select::{self, Choice};
 use braid_core::k8s::settings::{Origin, PodRef, Settings};
 use braid_core::k8s::source::{Event, Source, SourceError};
@@ -63,9 +64,10 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Returns the source of Kubernetes objects, if it was opened.
+    /// Returns the source of Kubernetes objects; `None` without a cluster.
     pub(super) fn source(&mut self) -> Option<&mut (dyn Source + 'static)> {
-        self.source.as_deref_mut()
+        self.settings.kubeconfig.as_ref()?;
+        self.ask().ok()
     }
 
     /// Returns the call for all networks of the request's pod, and the publisher of the pod's
@@ -82,7 +84,7 @@ impl<'a> Finder<'a> {
         );
         let pod_ref = PodRef::of(&attachment.args)?.filter(|_| self.settings.kubeconfig.is_some());
         let Requested { pod, choices, nads } = match &pod_ref {
-            Some(pod_ref) => self.of_pod(pod_ref)?,
+            Some(pod_ref) => self.of_pod(pod_ref, &request.conf)?,
             None => Requested {
                 choices: select::wanted(self.settings, "", None, Vec::new())?,
                 ..Requested::default()
@@ -158,9 +160,15 @@ impl<'a> Finder<'a> {
             cluster: self.cluster,
         };
         let given = devices::give(networks, pod, on, &mut |node, driver| {
-            self.ask()?
-                .offered(node, driver)
-                .map_err(|err| of_source(&err))
+            let source = self.ask()?;
+            let offered = match pod.filter(|_| node.is_empty()) {
+                // The runtime does not pass the node.
+                Some(pod) => source
+                    .pod(&pod.name, Some(&pod.uid), &[])
+                    .and_then(|(pod, _)| source.offered(&pod.node, driver)),
+                None => source.offered(node, driver),
+            };
+            offered.map_err(|err| of_source(&err))
         })?;
         let mut all = Vec::new();
         for (network, file) in given {
@@ -235,20 +243,36 @@ impl<'a> Finder<'a> {
         Ok(Some(claim))
     }
 
-    /// Reads the pod and its networks from the API. This takes one round trip if the pod's
-    /// annotation names no other networks than the settings.
-    fn of_pod(&mut self, pod_ref: &PodRef) -> Result<Requested, Error> {
+    /// Returns the pod and the networks `known`, which all pods have. If the runtime passes the
+    /// pod's annotations, no one is asked, and `known` becomes empty.
+    fn pod(
+        &mut self,
+        pod_ref: &PodRef,
+        conf: &NetConf,
+        known: &mut Vec<ObjectName>,
+    ) -> Result<(Pod, Vec<Nad>), Error> {
+        if let Some(pod) = runtime_annotations::pod(pod_ref, &conf.json) {
+            known.clear();
+            return Ok((pod, Vec::new()));
+        }
+        let found = self
+            .ask()?
+            .pod(&pod_ref.name, pod_ref.uid.as_deref(), known)
+            .map_err(|err| of_source(&err))?;
+        pod_ref.refuse_other(&found.0)?;
+        Ok(found)
+    }
+
+    /// Returns the pod and its networks. `conf` is the configuration that the runtime passed. This
+    /// takes one round trip if the pod's annotation names no other networks than the settings.
+    fn of_pod(&mut self, pod_ref: &PodRef, conf: &NetConf) -> Result<Requested, Error> {
         let namespace = &pod_ref.name.namespace;
         let known = select::wanted(self.settings, namespace, None, Vec::new())?;
-        let known: Vec<ObjectName> = known
+        let mut known: Vec<ObjectName> = known
             .iter()
             .filter_map(|choice| choice.object(self.settings))
             .collect();
-        let (pod, mut nads) = self
-            .ask()?
-            .pod(&pod_ref.name, &known)
-            .map_err(|err| of_source(&err))?;
-        pod_ref.refuse_other(&pod)?;
+        let (pod, mut nads) = self.pod(pod_ref, conf, &mut known)?;
         let asked = RequestedNetworks::of(&pod, self.settings);
         for event in asked.events() {
             self.tell(&pod, &event);

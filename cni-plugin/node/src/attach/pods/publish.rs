@@ -85,14 +85,7 @@ impl Publisher {
             entries.push(self.entry(attachment, mtu, machine));
         }
         let event = host.and_then(|host| interface_facts::event(attached, host));
-        let seen = before.map(String::as_str);
-        let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.clone()));
-        let edit = Edit {
-            key: NETWORK_STATUS,
-            seen: Some(&pod.annotations),
-            value: &value,
-        };
-        let told = source.annotate(&pod.name, &pod.uid, &edit);
+        let told = source.publish(pod, &entries);
         if let Some(Err(err)) = event.map(|event| source.tell(&pod.name, &pod.uid, &event)) {
             machine
                 .log()

@@ -92,6 +92,7 @@ impl Source for Asked {
     fn pod(
         &mut self,
         pod: &ObjectName,
+        _uid: Option<&str>,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError> {
         let cluster = self.ask()?;

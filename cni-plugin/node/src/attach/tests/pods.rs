@@ -4,6 +4,7 @@
 mod claims;
 mod devices;
 mod no_cluster;
+mod runtime;
 
 use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};

@@ -13,10 +13,11 @@ mod access;
 mod annotate;
 mod api_request;
 mod clients;
-mod object;
+pub(super) mod object;
 mod session;
 
 pub use access::Access;
+pub use object::annotation as annotation_patch;
 
 use super::runtime;
 use access::Credentials;
@@ -102,6 +103,21 @@ impl Api {
         }
     }
 
+    /// Limits the time of each further method call, with all attempts.
+    pub(super) fn limit_to(&mut self, call: Duration) {
+        self.limits.call = self.limits.call.min(call);
+    }
+
+    /// Reads these NADs in parallel, within `limit` if there is one.
+    pub(super) fn nads_within(
+        &mut self,
+        names: &[ObjectName],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Nad>, SourceError> {
+        let limit = limit.unwrap_or(self.limits.call).min(self.limits.call);
+        self.ask(limit, async |session| get_nads(session, names).await)
+    }
+
     /// Runs `work` within `limit`, and connects first if there is no connection.
     fn ask<T>(
         &mut self,
@@ -176,6 +192,7 @@ impl Source for Api {
     fn pod(
         &mut self,
         pod: &ObjectName,
+        _uid: Option<&str>,
         nads: &[ObjectName],
     ) -> Result<(Pod, Vec<Nad>), SourceError> {
         self.ask(self.limits.call, async |session| {
@@ -189,9 +206,7 @@ impl Source for Api {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        self.ask(self.limits.call, async |session| {
-            get_nads(session, names).await
-        })
+        self.nads_within(names, None)
     }
 
     fn annotate(

@@ -134,7 +134,7 @@ struct Attribute {
     string: Option<String>,
 }
 
-pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
+pub(in crate::source) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
     let PodObject {
         metadata,
         spec,
@@ -163,7 +163,7 @@ pub(super) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
     })
 }
 
-pub(super) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
+pub(in crate::source) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
     let NadObject { metadata, spec } = serde_json::from_slice(body)?;
     Ok(Nad {
         name: name.clone(),
@@ -217,7 +217,7 @@ pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
     Ok(Page { uids, next })
 }
 
-pub(super) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
+pub(in crate::source) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
     let ClaimObject {
         metadata,
         spec: ClaimSpec { network, interface },
@@ -284,7 +284,7 @@ pub(super) fn seconds(now: Timestamp) -> String {
 /// Returns a JSON Patch that sets an annotation of the pod with this uid, if the annotation still
 /// has its value in `present`. The server omits an empty map, so a pod's first annotation adds the
 /// map. A `test` for null matches a missing value.
-pub(super) fn annotation(
+pub fn annotation(
     uid: &str,
     (key, value): (&str, &str),
     present: &BTreeMap<String, String>,

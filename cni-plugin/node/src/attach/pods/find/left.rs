@@ -45,7 +45,7 @@ impl<'a> Finder<'a> {
         let Some(pod_ref) = pod_ref else {
             return Ok(Vec::new());
         };
-        let (choices, nads) = self.choices(&pod_ref)?;
+        let (choices, nads) = self.choices(&pod_ref, conf)?;
         let mut found = Vec::new();
         for choice in choices {
             let network = self.found(&choice, &nads, conf);
@@ -77,7 +77,11 @@ impl<'a> Finder<'a> {
 
     /// Returns the pod's selected networks, and the existing NetworkAttachmentDefinitions among
     /// them.
-    fn choices(&mut self, pod_ref: &PodRef) -> Result<(Vec<Choice>, Vec<Nad>), Error> {
+    fn choices(
+        &mut self,
+        pod_ref: &PodRef,
+        conf: &NetConf,
+    ) -> Result<(Vec<Choice>, Vec<Nad>), Error> {
         let namespace = &pod_ref.name.namespace;
         let objects = |choices: &[Choice]| -> Vec<ObjectName> {
             choices
@@ -85,15 +89,8 @@ impl<'a> Finder<'a> {
                 .filter_map(|choice| choice.object(self.settings))
                 .collect()
         };
-        let known = objects(&select::wanted(self.settings, namespace, None, Vec::new())?);
-        let source = self
-            .source
-            .as_deref_mut()
-            .ok_or_else(|| Error::internal("no API is configured"))?;
-        let (pod, mut nads) = source
-            .pod(&pod_ref.name, &known)
-            .map_err(|err| of_source(&err))?;
-        pod_ref.refuse_other(&pod)?;
+        let mut known = objects(&select::wanted(self.settings, namespace, None, Vec::new())?);
+        let (pod, mut nads) = self.pod(pod_ref, conf, &mut known)?;
         let asked = RequestedNetworks::of(&pod, self.settings);
         let choices = select::wanted(self.settings, namespace, asked.default, asked.networks)?;
         let mut missing = objects(&choices);
@@ -101,7 +98,7 @@ impl<'a> Finder<'a> {
         missing.sort_unstable();
         missing.dedup();
         if !missing.is_empty() {
-            nads.extend(source.nads(&missing).map_err(|err| of_source(&err))?);
+            nads.extend(self.ask()?.nads(&missing).map_err(|err| of_source(&err))?);
         }
         Ok((choices, nads))
     }

@@ -1,0 +1,146 @@
+//! Answers to calls: objects from the caches, or from the API if the caches lack them.
+
+use super::publish;
+use super::store::Store;
+use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
+use crate::cluster::objects::{Entry, Kept};
+use crate::cluster::pods::{self, PodObject};
+use braid_core::k8s::ObjectName;
+use braid_node::source::agent::protocol::{
+    ASKED_WITHIN, AgentRequest, AnswerLine, END, SEEN_WITHIN,
+};
+use futures_util::stream::{StreamExt, iter};
+use kube::core::{ApiResource, DynamicResourceScope};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// Networks of one answer that are asked of the API. An annotation may name thousands that do not
+/// exist; the call asks for the rest.
+const ASKED: usize = 64;
+/// Requests to the API at a time for one answer.
+const CONCURRENT: usize = 8;
+
+/// Caches, and the API behind them.
+pub(super) struct Server {
+    pub(super) client: Client,
+    pub(super) store: Arc<Store>,
+}
+
+impl Server {
+    /// Returns the answer to a request, without the acknowledgement.
+    pub(super) async fn answer(self: Arc<Self>, request: AgentRequest) -> String {
+        let mut answer = String::new();
+        match request {
+            AgentRequest::Objects {
+                pod,
+                uid,
+                mut networks,
+            } => {
+                networks.extend(self.pod(&pod, &uid, &mut answer).await);
+                self.networks(networks, &mut answer).await;
+            }
+            AgentRequest::Networks(networks) => self.networks(networks, &mut answer).await,
+            AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
+            AgentRequest::Publish(publication) => {
+                let server = Arc::clone(&self);
+                // The work goes on if the call does not wait for its end.
+                let work =
+                    tokio::spawn(async move { publish::publish(&server, &publication).await });
+                let line = match work.await.unwrap_or_else(|err| Err(err.to_string())) {
+                    Ok(true) => AnswerLine::Published.to_string(),
+                    Ok(false) => AnswerLine::NoPod.to_string(),
+                    Err(why) => AnswerLine::Unknown(&why).to_string(),
+                };
+                answer.push_str(&line);
+            }
+        }
+        answer.push_str(END);
+        answer
+    }
+
+    /// Adds the pod to the answer, and returns the networks that its annotations name.
+    async fn pod(&self, name: &ObjectName, uid: &str, answer: &mut String) -> Vec<ObjectName> {
+        let entry = match self.store.pod(name, uid, SEEN_WITHIN).await {
+            Some(entry) => Ok(Some(entry)),
+            None => self.get::<PodObject>(name, &pods::resource()).await,
+        };
+        match entry {
+            Ok(Some(entry)) => {
+                answer.push_str(&AnswerLine::Pod(&entry.text).to_string());
+                return pods::networks_of(&entry, &name.namespace);
+            }
+            Ok(None) => answer.push_str(&AnswerLine::NoPod.to_string()),
+            Err(why) => answer.push_str(&AnswerLine::Unknown(&why).to_string()),
+        }
+        Vec::new()
+    }
+
+    /// Adds these networks to the answer.
+    async fn networks(&self, mut names: Vec<ObjectName>, answer: &mut String) {
+        names.sort_unstable();
+        names.dedup();
+        let mut missing = Vec::new();
+        {
+            let caches = self.store.caches();
+            for name in names {
+                match caches.networks.get(&name) {
+                    Some(entry) => {
+                        answer.push_str(&AnswerLine::Network(name, &entry.text).to_string());
+                    }
+                    None => missing.push(name),
+                }
+            }
+        }
+        missing.truncate(ASKED);
+        let asked = missing.into_iter().map(|name| async move {
+            let found = self.get::<NetworkObject>(&name, &network_resource()).await;
+            (name, found)
+        });
+        let asked: Vec<_> = iter(asked).buffered(CONCURRENT).collect().await;
+        for (name, found) in asked {
+            let line = match &found {
+                Ok(Some(entry)) => AnswerLine::Network(name, &entry.text),
+                Ok(None) => AnswerLine::NoNetwork(name),
+                Err(why) => AnswerLine::Unknown(why),
+            };
+            answer.push_str(&line.to_string());
+        }
+    }
+
+    /// Adds a claim to the answer.
+    async fn claim(&self, name: &ObjectName, answer: &mut String) {
+        let known = self.store.caches().claims.get(name).cloned();
+        let found = match known {
+            Some(entry) => Ok(Some(entry)),
+            None => self.get::<ClaimObject>(name, &claim_resource()).await,
+        };
+        let line = match &found {
+            Ok(Some(entry)) => AnswerLine::Claim(&entry.text),
+            Ok(None) => AnswerLine::NoClaim,
+            Err(why) => AnswerLine::Unknown(why),
+        };
+        answer.push_str(&line.to_string());
+    }
+
+    /// Asks the API for an object, once. `None` if the API has none.
+    pub(super) async fn get<K>(
+        &self,
+        name: &ObjectName,
+        kind: &ApiResource,
+    ) -> Result<Option<Entry>, String>
+    where
+        K: Kept + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        let api: Api<K> = Api::namespaced_with(self.client.clone(), &name.namespace, kind);
+        let doing = format!("get {} {name}", kind.kind);
+        match timeout(ASKED_WITHIN, api.get_opt(&name.name)).await {
+            Ok(Ok(found)) => Ok(found.map(|object| object.entry())),
+            Ok(Err(err)) => Err(format!("{doing}: {err}")),
+            Err(_) => Err(format!("{doing}: no response within {ASKED_WITHIN:?}")),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Pods, networks and claims for calls, over a Unix socket.
+//!
+//! ```text
+//!  API ─► feed: a watch per kind ─► store ─┬─► answer ─► socket ─► call
+//!           an object that it lacks ───────┘     │
+//!                                     copies on disk, for calls without an agent
+//! ```
+
+mod answer;
+mod copies;
+mod feed;
+mod publish;
+mod socket;
+mod store;
+
+use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
+use crate::cluster::pods::{self, PodObject};
+use crate::watch::Watch;
+use crate::{Error, Options};
+use answer::Server;
+use braid_node::source::agent::protocol::SOCKET;
+use kube::{Api, Client};
+use std::path::Path;
+use std::sync::Arc;
+use store::Store;
+
+/// Listens at the socket, and answers until the runtime ends.
+pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
+    let listener = socket::listen(Path::new(SOCKET))
+        .map_err(|err| Error::new(format_args!("listen on {SOCKET}"), err))?;
+    let store = Arc::new(Store::default());
+    let of_node = format!("spec.nodeName={}", options.node_name);
+    let pods: Api<PodObject> = Api::all_with(client.clone(), &pods::resource());
+    tokio::spawn(feed::pods(Watch::new(pods, &of_node), Arc::clone(&store)));
+    let networks: Api<NetworkObject> = Api::all_with(client.clone(), &network_resource());
+    tokio::spawn(feed::networks(Watch::new(networks, ""), Arc::clone(&store)));
+    let claims: Api<ClaimObject> = Api::all_with(client.clone(), &claim_resource());
+    tokio::spawn(feed::claims(Watch::new(claims, ""), Arc::clone(&store)));
+    tokio::spawn(copies::keep(Arc::clone(&store)));
+    let server = Server {
+        client: client.clone(),
+        store,
+    };
+    tokio::spawn(socket::accept(listener, Arc::new(server)));
+    Ok(())
+}

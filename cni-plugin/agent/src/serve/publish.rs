@@ -1,0 +1,65 @@
+//! The annotation `network-status` of a pod, written for a call.
+
+use super::answer::Server;
+use crate::cluster::objects::Entry;
+use crate::cluster::pods::{self, PodObject};
+use braid_core::k8s::NETWORK_STATUS;
+use braid_core::k8s::status::{list, rewrite};
+use braid_node::source::agent::protocol::Publication;
+use braid_node::source::api::annotation_patch;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Attempts. Each further one follows a change by another writer.
+const ATTEMPTS: usize = 4;
+/// Longest time of one attempt.
+const LIMIT: Duration = Duration::from_secs(5);
+/// A `test` of the patch failed: the annotation or the pod is another one.
+const UNFIT: u16 = 422;
+const NOT_FOUND: u16 = 404;
+
+/// Writes the status. Returns false if the pod is gone.
+pub(super) async fn publish(server: &Server, publication: &Publication) -> Result<bool, String> {
+    let Publication { pod, uid, .. } = publication;
+    let api: Api<PodObject> =
+        Api::namespaced_with(server.client.clone(), &pod.namespace, &pods::resource());
+    let mut known = server.store.caches().pods.get(pod).cloned();
+    for _ in 0..ATTEMPTS {
+        let entry = match known.take().filter(|entry| pods::is_of(entry, uid)) {
+            Some(entry) => Some(entry),
+            None => server.get::<PodObject>(pod, &pods::resource()).await?,
+        };
+        let Some(entry) = entry.filter(|entry| pods::is_of(entry, uid)) else {
+            return Ok(false);
+        };
+        let Some(patch) = patch(publication, &entry)? else {
+            return Ok(true);
+        };
+        let params = PatchParams::default();
+        let patched = api.patch_subresource("status", &pod.name, &params, &patch);
+        match timeout(LIMIT, patched).await {
+            Ok(Ok(_)) => return Ok(true),
+            Ok(Err(kube::Error::Api(status))) if status.code == UNFIT => {}
+            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => return Ok(false),
+            Ok(Err(err)) => return Err(err.to_string()),
+            Err(_) => return Err(format!("no response within {LIMIT:?}")),
+        }
+    }
+    Err(format!("another writer changed pod {pod} {ATTEMPTS} times"))
+}
+
+/// Returns the patch; `None` if the pod has the status already.
+fn patch(publication: &Publication, entry: &Entry) -> Result<Option<Patch<()>>, String> {
+    let annotations = entry.annotations();
+    let now = annotations.get(NETWORK_STATUS).map(String::as_str);
+    let entries = list(Some(&publication.status));
+    let value = rewrite(now, publication.seen.as_deref(), entries);
+    if now == Some(value.as_str()) {
+        return Ok(None);
+    }
+    let patch = annotation_patch(&entry.uid, (NETWORK_STATUS, &value), &annotations);
+    let patch = serde_json::from_value(patch).map_err(|err| err.to_string())?;
+    Ok(Some(Patch::Json(patch)))
+}

@@ -1,0 +1,188 @@
+//! Source of one call: the agent, then the API server, then the copies of networks on disk.
+
+use super::agent::protocol::Publication;
+use super::agent::{Agent, Answer};
+use super::api::Api;
+use super::network_cache;
+use braid_core::cni::Json;
+use braid_core::k8s::dynamic::Offered;
+use braid_core::k8s::source::{Edit, Event, Source, SourceError};
+use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest time to ask the API for networks that are also on disk, or for a status if nothing else
+/// was asked of it.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Source of one call.
+pub(super) struct CallSource {
+    agent: Agent,
+    api: Api,
+    /// Folder of the copies of networks.
+    copies: PathBuf,
+    /// Networks that the agent has answered; `None` if the API has none of this name.
+    known: BTreeMap<ObjectName, Option<Nad>>,
+    /// State of the API, as far as the call has asked it.
+    asked: Asked,
+}
+
+/// Requests of a call to the API so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Answered,
+    Silent,
+}
+
+impl CallSource {
+    pub(super) fn new(api: Api) -> Self {
+        Self {
+            agent: Agent::default(),
+            api,
+            copies: PathBuf::from(network_cache::FOLDER),
+            known: BTreeMap::new(),
+            asked: Asked::Nothing,
+        }
+    }
+
+    /// Remembers if the API answered.
+    fn noted<T>(&mut self, answer: Result<T, SourceError>) -> Result<T, SourceError> {
+        self.asked = match &answer {
+            Err(SourceError::Passing { .. }) => Asked::Silent,
+            Ok(_) | Err(SourceError::NotFound { .. } | SourceError::Lasting { .. }) => {
+                Asked::Answered
+            }
+        };
+        answer
+    }
+
+    /// Asks the API for networks, and takes them from disk if it does not answer.
+    fn nads_without_agent(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        let copies: Option<Vec<Nad>> = names
+            .iter()
+            .map(|name| network_cache::read(&self.copies, name))
+            .collect();
+        let limit = copies.as_ref().map(|_| SHORT);
+        let answer = self.api.nads_within(names, limit);
+        match (self.noted(answer), copies) {
+            (Ok(nads), _) => Ok(nads),
+            (Err(_), Some(copies)) => Ok(copies),
+            (Err(err), None) => Err(err),
+        }
+    }
+}
+
+impl Source for CallSource {
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        uid: Option<&str>,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError> {
+        let answer = uid.and_then(|uid| self.agent.objects(pod, uid, nads));
+        let Answer {
+            pod: found,
+            networks,
+            ..
+        } = answer.unwrap_or_default();
+        self.known.extend(networks);
+        match found {
+            Some(Some(found)) => Ok((found, self.nads(nads)?)),
+            Some(None) => Err(SourceError::NotFound {
+                what: format!("pod {pod}"),
+            }),
+            None => {
+                let answer = self.api.pod(pod, uid, nads);
+                self.noted(answer)
+            }
+        }
+    }
+
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        let mut missing = names.to_vec();
+        missing.retain(|name| !self.known.contains_key(name));
+        if let Some(Answer { networks, .. }) = self.agent.networks(&missing) {
+            self.known.extend(networks);
+            missing.retain(|name| !self.known.contains_key(name));
+        }
+        let mut found = Vec::new();
+        if !missing.is_empty() {
+            found = self.nads_without_agent(&missing)?;
+        }
+        let mut all = Vec::new();
+        for name in names {
+            let of_agent = self.known.get(name).and_then(Option::as_ref);
+            let nad = of_agent.or_else(|| found.iter().find(|nad| nad.name == *name));
+            all.extend(nad.cloned());
+        }
+        Ok(all)
+    }
+
+    fn annotate(
+        &mut self,
+        pod: &ObjectName,
+        uid: &str,
+        edit: &Edit<'_>,
+    ) -> Result<(), SourceError> {
+        let answer = self.api.annotate(pod, uid, edit);
+        self.noted(answer)
+    }
+
+    fn publish(&mut self, pod: &Pod, entries: &[Json]) -> Result<(), SourceError> {
+        let published = self.agent.publish(Publication {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            status: Json::Array(entries.to_vec()).to_string(),
+            seen: pod.annotations.get(NETWORK_STATUS).cloned(),
+        });
+        if let Some(published) = published {
+            return published;
+        }
+        match self.asked {
+            Asked::Nothing => self.api.limit_to(SHORT),
+            Asked::Answered => {}
+            Asked::Silent => {
+                return Err(SourceError::Passing {
+                    why: "agent and API server do not answer".to_owned(),
+                });
+            }
+        }
+        if pod.is_static() {
+            // The runtime knows the kubelet's uid of the pod, the API another one.
+            let (pod, _) = self.api.pod(&pod.name, None, &[])?;
+            return self.api.publish(&pod, entries);
+        }
+        self.api.publish(pod, entries)
+    }
+
+    fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
+        self.api.tell(pod, uid, event)
+    }
+
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+        match self.agent.claim(name).and_then(|answer| answer.claim) {
+            Some(Some(claim)) => Ok(claim),
+            Some(None) => Err(SourceError::NotFound {
+                what: format!("IPAMClaim {name}"),
+            }),
+            None => {
+                let answer = self.api.claim(name);
+                self.noted(answer)
+            }
+        }
+    }
+
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
+        self.api.claim_uids()
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
+        self.api.fill_claim(claim)
+    }
+
+    fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
+        self.api.offered(node, driver)
+    }
+}
