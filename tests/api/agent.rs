@@ -6,6 +6,7 @@
 //!  the API server has a Node object for each
 //! ```
 
+mod fabric;
 mod node;
 mod socket;
 
@@ -79,18 +80,23 @@ impl Pair {
     }
 
     fn create_node(&self, name: &str, range: &str, address: &str) {
+        self.create_node_of(name, &[range], &[address]);
+    }
+
+    fn create_node_of(&self, name: &str, ranges: &[&str], addresses: &[&str]) {
         self.created.borrow_mut().insert(name.to_owned());
         let node = json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name},
-            "spec": {"podCIDR": range, "podCIDRs": [range]},
+            "spec": {"podCIDR": ranges[0], "podCIDRs": ranges},
         });
         let server = self.world.server;
         server.kubectl(&["create", "-f", "-"], Some(&node));
-        let addresses =
-            json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
-        let patch = format!("--patch={addresses}");
+        let address = |address| json!({"type": "InternalIP", "address": address});
+        let addresses: Vec<Value> = addresses.iter().map(address).collect();
+        let patch = json!({"status": {"addresses": addresses}});
+        let patch = format!("--patch={patch}");
         server.kubectl(
             &["patch", "node", name, "--subresource=status", &patch],
             None,
@@ -163,12 +169,16 @@ impl Pair {
         server.kubectl(&binding, None);
     }
 
+    /// Starts an agent with direct routes.
     fn start(&self) -> Agent {
-        let map = format!("{}/braid", self.world.namespace);
-        self.start_with(&["--config-map", &map])
+        self.start_in("direct")
     }
 
-    /// Starts the agent with more arguments.
+    fn start_in(&self, mode: &str) -> Agent {
+        self.start_with(&["--mode", mode])
+    }
+
+    /// Starts an agent with more arguments.
     fn start_with(&self, arguments: &[&str]) -> Agent {
         self.start_for("agent", arguments)
     }

@@ -4,7 +4,7 @@ use crate::api;
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
-use crate::cluster::ranges::{self, Ignored, Reserved};
+use crate::cluster::ranges::Ignored;
 use crate::cluster::services::Services;
 use crate::configuration::Configuration;
 use crate::credentials::Credentials;
@@ -13,10 +13,11 @@ use crate::feeds::{self, Change, Feeds};
 use crate::health::{self, Readiness, Reason};
 use crate::log::Log;
 use crate::network::conflist::{self, DefaultNetwork, Values};
-use crate::network::forwarding;
-use crate::network::kernel::Kernel;
+use crate::network::fabric::{Fabric, Wanted};
 use crate::network::masquerade::{Masquerade, Table};
-use crate::network::routes::{self, Unrouted};
+use crate::network::peers::Unrouted;
+use crate::network::vxlan::Underlay;
+use crate::network::{forwarding, mtu};
 use crate::{Error, Options, serve};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
@@ -60,7 +61,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         options,
         credentials,
         client: client.clone(),
-        kernel: Kernel::open()?,
+        fabric: Fabric::open()?,
         masquerade: Table::default(),
         log,
         configuration: Configuration::new(options.config.to_string(), options.overrides.clone()),
@@ -115,7 +116,7 @@ struct Agent<'a> {
     options: &'a Options,
     credentials: Credentials,
     client: Client,
-    kernel: Kernel,
+    fabric: Fabric,
     masquerade: Table,
     log: Log,
     configuration: Configuration,
@@ -153,6 +154,7 @@ impl Agent<'_> {
                     }
                     None => return Err(Error::new("watch objects", "the stream ended")),
                 },
+                () = self.fabric.changed() => due = due.min(Instant::now() + SETTLE),
                 () = tokio::time::sleep_until(due) => {
                     due = Instant::now() + self.reconcile().await;
                 }
@@ -203,9 +205,10 @@ impl Agent<'_> {
         if let Some(config) = self.configuration.valid() {
             self.log.set(config.log);
         }
-        match self.configuration.fault() {
-            Some(fault) => tracing::warn!(reason = fault, "the configuration is wrong"),
-            None => tracing::info!(from = %self.options.config, "read the configuration"),
+        if let Some(fault) = self.configuration.fault() {
+            tracing::warn!(reason = fault, "the configuration is wrong");
+        } else {
+            tracing::info!(from = %self.options.config, "read the configuration");
         }
         true
     }
@@ -317,14 +320,24 @@ impl Agent<'_> {
         network: DefaultNetwork,
     ) -> Result<Reason, Error> {
         let name = &self.options.node_name;
-        let Some(uplink) = self.kernel.uplink(&own.addresses).await? else {
+        let Some(uplink) = self.fabric.uplink(&own).await? else {
             return Ok(Some(format!(
                 "no link has an InternalIP of Node {name:?}: {:?}",
                 own.addresses
             )));
         };
         let ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
-        let (routed, failed) = self.set_routes(&ranges, uplink.networks.clone()).await?;
+        let services = self.services.ranges();
+        let wanted = Wanted {
+            index: &self.index,
+            own: &own,
+            config,
+            uplink: &uplink,
+            services: &services,
+            server: self.server,
+        };
+        let outcome = self.fabric.compare(wanted).await?;
+        self.report(outcome.ignored, outcome.unrouted);
         // A Node that was just registered again gets its ranges later. Running pods stay
         // masqueraded until then.
         if ranges.is_empty() && network.source.is_none() {
@@ -333,17 +346,20 @@ impl Agent<'_> {
             return Ok(Some(reason));
         }
         forwarding::enable(&uplink.name)?;
-        let outside = routed.into_iter().chain(config.no_masquerade.clone());
+        let outside = outcome
+            .accepted
+            .into_iter()
+            .chain(config.no_masquerade.clone());
         self.masquerade
             .ensure(Masquerade::of(&ranges, outside, self.index.nodes()))?;
         self.credentials.renew(&self.client, &own).await?;
         let own = Values {
             ranges,
-            mtu: config.mtu.unwrap_or(uplink.mtu),
+            mtu: mtu::of_pods(config, Underlay::of(&own.addresses), uplink.mtu),
             kind: config.kind,
         };
         let reason = self.write_conflist(&network, Some(own))?;
-        failed.map_or(Ok(reason), Err)
+        outcome.failed.map_or(Ok(reason), Err)
     }
 
     /// Chooses the default network. The inner error is the reason why there is none yet.
@@ -361,51 +377,11 @@ impl Agent<'_> {
         Ok(observed)
     }
 
-    /// Deletes the agent's own routes and table, if there are any.
+    /// Deletes the agent's own routes, links and table, if there are any.
     async fn leave_routes(&mut self) -> Result<(), Error> {
-        let present = self.kernel.routes().await?;
-        for change in routes::changes(&present, &BTreeSet::new()) {
-            self.kernel.change(&change).await?;
-            tracing::info!(%change, "changed a route");
-        }
+        self.fabric.clear().await?;
         self.report(Vec::new(), Vec::new());
         self.masquerade.delete()
-    }
-
-    /// Sets the routes to other nodes. Returns the accepted ranges, and the error of a change that
-    /// failed.
-    async fn set_routes(
-        &mut self,
-        own: &[IpNet],
-        links: Vec<IpNet>,
-    ) -> Result<(Vec<IpNet>, Option<Error>), Error> {
-        let mut addresses: BTreeSet<IpAddr> = self.server.into_iter().collect();
-        for node in self.index.nodes() {
-            addresses.extend(&node.addresses);
-        }
-        let reserved = Reserved {
-            own: own.to_vec(),
-            links,
-            services: self.services.ranges(),
-            addresses,
-        };
-        let name = &self.options.node_name;
-        let (accepted, ignored) = ranges::judge(self.index.nodes(), name, &reserved);
-        let lookups = self.kernel.lookups(&routes::gateways(&accepted)).await?;
-        let (desired, mut unrouted) = routes::direct(&accepted, &lookups);
-        let present = self.kernel.routes().await?;
-        let mut failed = None;
-        for change in routes::changes(&present, &desired) {
-            match self.kernel.change(&change).await {
-                Ok(true) => tracing::info!(%change, "changed a route"),
-                Ok(false) => unrouted.extend(routes::taken(&change, &accepted)),
-                // One bad route blocks nothing.
-                Err(err) => failed = Some(err),
-            }
-        }
-        let routed = accepted.iter().map(|accepted| accepted.range).collect();
-        self.report(ignored, unrouted);
-        Ok((routed, failed))
     }
 
     /// Writes the conflist. `own` is braid's own network. Returns the reason if the network of

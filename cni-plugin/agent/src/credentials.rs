@@ -8,7 +8,8 @@
 //!
 //! Each comparison writes the files again if one differs. It also sends one request with the token,
 //! at most every 30 seconds: only the API server knows that a token is void, for example because the
-//! service account was created again. `/version` needs no right, so any answer but 401 is fine.
+//! service account was created again. `/version` needs no right, so any answer but 401 is fine. The
+//! request delays nothing; the next comparison uses its answer.
 
 use crate::cluster::node::Node;
 use crate::{Account, Error, api};
@@ -25,6 +26,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Requested lifetime of a token in seconds. The server may grant less.
@@ -54,6 +56,40 @@ struct Held {
     /// Time when it is void, unless the server says so earlier.
     void_at: Instant,
     try_at: Instant,
+    /// A try that is not judged yet: true if the server refused the token.
+    trying: Option<JoinHandle<bool>>,
+}
+
+impl Held {
+    /// True if the server refused the token in the last try. Begins the next try if it is due.
+    async fn is_refused(&mut self, config: &Config) -> bool {
+        if let Some(trying) = self.trying.take_if(|trying| trying.is_finished())
+            && trying.await.is_ok_and(|is_refused| is_refused)
+        {
+            tracing::warn!("the API server refuses the token of calls");
+            return true;
+        }
+        if self.trying.is_none() && self.try_at <= Instant::now() {
+            self.try_at = Instant::now() + TRY;
+            let mut config = config.clone();
+            config.auth_info = AuthInfo {
+                token: Some(self.token.clone().into()),
+                ..AuthInfo::default()
+            };
+            self.trying = Some(tokio::spawn(is_refused(config)));
+        }
+        false
+    }
+}
+
+/// Sends a request with the token of `config`. True if the server answers that the token is void. A
+/// server that is away says nothing about it.
+async fn is_refused(config: Config) -> bool {
+    let Ok(client) = api::client(config) else {
+        return false;
+    };
+    let answer = client.apiserver_version().await;
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 401)
 }
 
 /// Keeps the credentials of calls valid.
@@ -91,15 +127,17 @@ impl Credentials {
 
     /// Returns the time when [`Credentials::renew`] is due next.
     pub fn due(&self) -> Option<Instant> {
-        Some(self.held.as_ref()?.renew_at)
+        let held = self.held.as_ref()?;
+        let tried = held.trying.as_ref().map(|_| Instant::now() + LIMIT);
+        Some(tried.map_or(held.renew_at, |tried| held.renew_at.min(tried)))
     }
 
     /// Writes the files. Requests a token first if there is none for this Node, if a third of the
     /// lifetime of the last one is over, or if the server refuses it. If the request fails, the last
     /// token is used while it is valid.
     pub async fn renew(&mut self, client: &Client, node: &Node) -> Result<(), Error> {
-        if let Some(held) = &self.held
-            && (held.node_uid != node.uid || self.is_refused().await)
+        if let Some(held) = &mut self.held
+            && (held.node_uid != node.uid || held.is_refused(&self.config).await)
         {
             self.held = None;
         }
@@ -116,33 +154,6 @@ impl Credentials {
         match &self.held {
             Some(held) => self.write(&held.token),
             None => Ok(()),
-        }
-    }
-
-    /// Tries the token. True if the server answers that it is void.
-    async fn is_refused(&mut self) -> bool {
-        let Some(held) = &mut self.held else {
-            return false;
-        };
-        if Instant::now() < held.try_at {
-            return false;
-        }
-        held.try_at = Instant::now() + TRY;
-        let mut config = self.config.clone();
-        config.auth_info = AuthInfo {
-            token: Some(held.token.clone().into()),
-            ..AuthInfo::default()
-        };
-        let Ok(client) = api::client(config) else {
-            return false;
-        };
-        match client.apiserver_version().await {
-            Err(kube::Error::Api(status)) if status.code == 401 => {
-                tracing::warn!("the API server refuses the token of calls");
-                true
-            }
-            // A server that is away says nothing about the token.
-            Ok(_) | Err(_) => false,
         }
     }
 
@@ -165,6 +176,7 @@ impl Credentials {
             renew_at: now + pause(lifetime, RandomState::new().hash_one(0)),
             void_at: now + duration(lifetime),
             try_at: now + TRY,
+            trying: None,
         })
     }
 

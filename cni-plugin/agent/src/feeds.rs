@@ -30,7 +30,7 @@ pub(crate) struct Feeds {
 }
 
 enum Config {
-    Object(Watch<ConfigMap>),
+    Object(Box<Watch<ConfigMap>>),
     File(PathBuf, tokio::time::Interval),
 }
 
@@ -43,7 +43,8 @@ impl Feeds {
             config: match config {
                 Source::ConfigMap(map) => {
                     let maps = Api::namespaced(client.clone(), &map.namespace);
-                    Config::Object(Watch::new(maps, &format!("metadata.name={}", map.name)))
+                    let fields = format!("metadata.name={}", map.name);
+                    Config::Object(Box::new(Watch::new(maps, &fields)))
                 }
                 Source::File(path) => Config::File(path.clone(), tokio::time::interval(LOOK)),
             },

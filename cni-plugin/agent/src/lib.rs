@@ -1,7 +1,7 @@
 //! The agent of a node: keeps the default network and the routes to other nodes right.
 //!
 //! ```text
-//!  feeds ─► cluster (values) ─► network: routes, masquerading, conflist ─► kernel, file
+//!  feeds ─► cluster (values) ─► network: fabric, masquerading, conflist ─► kernel, file
 //!                │                                             │
 //!                └───────────── agent: the loop ───────────────┴─► health
 //!                                     └─► credentials: token and kubeconfig for calls

@@ -2,17 +2,19 @@
 
 use crate::health::{self, Readiness};
 use crate::network::conflist;
-use crate::network::kernel::Kernel;
-use crate::network::routes::Change;
+use crate::network::fabric::Fabric;
 use crate::{Error, Options};
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::cluster_masquerade;
+use braid_node::erase;
+use braid_node::source::network_cache;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Deletes conflist, credentials, routes and masquerading, reports readiness, and waits for
+/// Deletes conflist, credentials, routes and masquerading, and the state of calls if no container is
+/// attached. Then reports readiness, and waits for
 /// SIGTERM, so that the pods of a `DaemonSet` can do it. The API is not necessary.
 ///
 /// Sysctls stay, because other programs may rely on them by now.
@@ -36,15 +38,28 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     for name in [TOKEN, AUTHORITY] {
         delete(&credentials.folder.join(name))?;
     }
-    let kernel = Kernel::open()?;
-    for route in kernel.routes().await? {
-        kernel.change(&Change::Delete(route)).await?;
-    }
+    Fabric::open()?.clear().await?;
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
-    tracing::info!("removed");
+    delete_all(Path::new(network_cache::FOLDER))?;
+    let is_empty = erase::state_of_calls()
+        .map_err(|err| Error::new("delete the state of plugin calls", err))?;
+    if is_empty {
+        tracing::info!("removed");
+    } else {
+        tracing::warn!("removed; records of running containers stay, since their DEL needs them");
+    }
     readiness.send_replace(Readiness::default());
     term.recv().await;
     Ok(())
+}
+
+fn delete_all(folder: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(folder) {
+        Err(err) if err.kind() != ErrorKind::NotFound => {
+            Err(Error::new(format_args!("delete {}", folder.display()), err))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn delete(path: &Path) -> Result<(), Error> {

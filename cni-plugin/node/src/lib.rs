@@ -6,6 +6,7 @@
 //!  apply ─ observe, execute, roll back, repair       effect ─ create and delete each kind of thing
 //!  kernel ─ netlink sockets of a call, link parser   store ─ records, owners, locks
 //!  source ─ pods and their networks                  dhcpd ─ daemon of the dhcp IPAM
+//!  erase ─ deletion of what calls share
 //!  takeover ─ the conflist made from the node's    sys ─ all system calls; no knowledge of plans
 //! ```
 
@@ -20,6 +21,8 @@ pub mod attach;
 pub mod dhcpd;
 #[forbid(unsafe_code)]
 pub mod effect;
+#[forbid(unsafe_code)]
+pub mod erase;
 #[forbid(unsafe_code)]
 mod error;
 #[forbid(unsafe_code)]

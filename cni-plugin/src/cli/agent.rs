@@ -17,10 +17,10 @@ pub(super) struct Arguments {
     /// Name of this node's Node object
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: String,
-    /// File with the configuration, instead of the ConfigMap
+    /// File with the configuration, instead of the `ConfigMap`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// ConfigMap with the configuration, in its key config.yaml
+    /// `ConfigMap` with the configuration, in its key config.yaml
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/braid", value_parser = object_name)]
     config_map: ObjectName,
     /// Value of `mode`, instead of the one in the configuration
@@ -52,7 +52,7 @@ pub(super) struct Arguments {
     /// Address and port of /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4627")]
     health_address: SocketAddr,
-    /// Delete what the agent made on this node, then wait for SIGTERM
+    /// Delete everything of the agent on this node, then wait for SIGTERM
     #[arg(long)]
     remove: bool,
 }

@@ -47,7 +47,7 @@ impl Served {
         });
         let world = &pair.world;
         world.kubeconfig(&json!({"token": world.server.token}));
-        Some(Self { pair, agent })
+        Some(Self { agent, pair })
     }
 
     /// Creates a pod of this node, and the call of a runtime that passes no annotations.

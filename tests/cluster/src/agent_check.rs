@@ -5,7 +5,7 @@ use crate::pods;
 use crate::smoke;
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
-use braid_testbed::{Cluster, Node, deploy, join, wait};
+use braid_testbed::{Cluster, Node, deploy, wait};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -38,19 +38,26 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     };
     smoke()?;
     let guest: Node = GUEST.parse().map_err(anyhow::Error::msg)?;
-    deploy::add(cluster, guest)?;
+    change("add")?;
+    deploy::load(cluster)?;
+    wait::nodes(cluster)?;
     println!("{guest} has joined");
     smoke().context("with a node that joined")?;
-    join::reboot(cluster, guest)?;
+    change("reboot")?;
     wait::nodes(cluster)?;
-    println!("{guest} is Ready after a reboot");
+    println!("{guest} has restarted");
     smoke().context("with a node that restarted")?;
-    join::remove(cluster, guest)?;
+    change("remove")?;
     for node in cluster.nodes()? {
         wait::eventually(LIMIT, || without(cluster, node, guest))?;
     }
     println!("{guest} has left, and the other nodes have no routes to it");
     smoke().context("without the node that left")
+}
+
+/// Adds, restarts or removes the guest.
+fn change(verb: &str) -> Result<()> {
+    sh::run(&mut sh::cmd("cargo", ["xtask", "cluster", verb, GUEST]))
 }
 
 /// Creates pods, then applies the manifest. Fails if a pod was tried before the node could serve

@@ -3,7 +3,7 @@
 
 use crate::sh;
 use crate::state::{Cluster, Node};
-use crate::{join, up, wait};
+use crate::{up, wait};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -72,11 +72,9 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Adds a node to the cluster, and waits until the manifest has made it Ready.
-pub fn add(cluster: &Cluster, node: Node) -> Result<()> {
-    join::add(cluster, node)?;
-    up::load(cluster, &archive(cluster))?;
-    wait::nodes(cluster)
+/// Imports braid's image into the nodes again, for one that joined.
+pub fn load(cluster: &Cluster) -> Result<()> {
+    up::load(cluster, &archive(cluster))
 }
 
 /// Replaces braid's pods and waits for the new ones.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::time::Duration;
 
-/// Longest time until the kubelet of a node has registered.
+/// Longest time until the runtime of a node has started.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Adds a node without plugins and without a network configuration.
@@ -55,11 +55,9 @@ fn start(cluster: &Cluster, node: Node) -> Result<()> {
         _ => {}
     }
     node::spawn(cluster, node)?;
-    sh::read(&mut cluster.kubectl([
-        "wait",
-        "--for=jsonpath={.status.nodeInfo.kubeletVersion}",
-        &format!("node/{node}"),
-        &wait::timeout(LIMIT),
-    ]))?;
-    Ok(())
+    // The Node object exists before the kubelet.
+    wait::until("containerd answers", LIMIT, || {
+        let asked = cluster.on(node, ["ctr", "version"]);
+        asked.map_or(Ok(false), |mut ctr| wait::succeeds(&mut ctr))
+    })
 }

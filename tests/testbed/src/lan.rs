@@ -131,8 +131,11 @@ pub(crate) fn join(node: Node, others: &[Node], layout: Layout) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the namespace of a node, and with it the node's links.
+/// Deletes the links and the namespace of a node. The kernel deletes a namespace some time later.
 pub(crate) fn leave(node: Node) -> Result<()> {
+    for port in ["", "s", "d"] {
+        ip(&format!("-n {LAN} link del {port}{node}"))?;
+    }
     ip(&format!("netns del {}", node.netns()))
 }
 

@@ -1,16 +1,25 @@
-//! Default network of the node and routes to the pods of other nodes.
+//! Default network of the node and traffic to the pods of other nodes.
 //!
 //! ```text
-//!  lookups ─┐
-//!  ranges ──┴─► routes: desired ─┬─► changes ─► kernel (rtnetlink)
-//!                       present ─┘
+//!  ranges, lookups ─┐                     ┌─ probe: answers over the direct path
+//!                   └─► peers: desired ◄──┘
+//!                            └─► changes ◄─ present
+//!                                   └─► kernel (rtnetlink)      fabric runs all of this
 //!  own ranges, MTU ─► conflist: text ─► file
 //!  own ranges, all ranges ─► masquerade ─► table inet braid-cluster
 //!  forwarding: sysctls
 //! ```
 
+pub mod changes;
 pub mod conflist;
+pub mod fabric;
 pub mod forwarding;
 pub mod kernel;
 pub mod masquerade;
+pub mod mtu;
+pub mod peers;
+pub mod probe;
 pub mod routes;
+#[cfg(test)]
+mod tests;
+pub mod vxlan;

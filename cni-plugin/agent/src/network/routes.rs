@@ -1,25 +1,124 @@
-//! Routes to the pods of other nodes: the desired ones, and the changes that lead to them.
+//! What the agent keeps in the kernel for traffic to other nodes: routes, neighbours, FDB entries,
+//! rules, and the addresses of the VXLAN link.
 
-use crate::cluster::node::Node;
-use crate::cluster::ranges::Accepted;
+use super::vxlan::{self, Found, Vxlan};
+use braid_core::name::Mac;
 use ipnet::IpNet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
 use std::net::IpAddr;
 
-/// `rtm_protocol` of the agent's routes. The agent changes no route of another protocol. Numbers
-/// from 64 on are free for programs, and iproute2's table of names does not have this one.
+/// `rtm_protocol` of the agent's routes, rules and neighbours. The agent changes none of another
+/// protocol. Numbers from 64 on are free for programs, and iproute2's table of names does not have
+/// this one.
 pub const PROTOCOL: u8 = 98;
+/// Routing table of probes.
+pub const PROBE_TABLE: u8 = 98;
+/// Priority of the rules that lead to [`PROBE_TABLE`]: before the main table's 32766.
+pub const PROBE_PRIORITY: u32 = 4626;
 
-/// A route in the main table, owned by the agent.
+/// Routing table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Table {
+    /// The main table.
+    Main,
+    /// [`PROBE_TABLE`].
+    Probes,
+}
+
+/// Link of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dev {
+    /// The VXLAN link. Its index changes when it is created again.
+    Vxlan,
+    /// Index of another link.
+    Index(u32),
+}
+
+/// A route, owned by the agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Pods of the other node.
+    /// Table.
+    pub table: Table,
+    /// Pods of the other node; in the table of probes, the address that answers.
     pub dst: IpNet,
-    /// Address of the other node.
+    /// Address of the other node, or the network address of its range on the VXLAN link.
     pub via: IpAddr,
-    /// Index of the link.
-    pub link: u32,
+    /// Link.
+    pub dev: Dev,
+}
+
+/// A permanent neighbour on the VXLAN link: the MAC of the other node's link.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Neighbour {
+    /// Network address of a range of the other node.
+    pub dst: IpAddr,
+    /// MAC of its VXLAN link.
+    pub mac: Mac,
+}
+
+/// A permanent FDB entry of the VXLAN link: the underlay address of the other node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fdb {
+    /// MAC of the other node's VXLAN link.
+    pub mac: Mac,
+    /// `InternalIP` of the other node.
+    pub dst: IpAddr,
+}
+
+/// A rule that sends packets between network addresses through [`PROBE_TABLE`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// Network address of an own range.
+    pub from: IpAddr,
+}
+
+/// Desired state, or the agent's own part of the present one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// Addresses of the VXLAN link.
+    pub addresses: BTreeSet<IpAddr>,
+    /// FDB entries of the VXLAN link.
+    pub fdb: BTreeSet<Fdb>,
+    /// Neighbours on the VXLAN link.
+    pub neighbours: BTreeSet<Neighbour>,
+    /// Rules of both families.
+    pub rules: BTreeSet<Rule>,
+    /// Routes of both families and tables.
+    pub routes: BTreeSet<Route>,
+}
+
+/// Desired link and state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// The VXLAN link, if the mode has one.
+    pub link: Option<Vxlan>,
+    /// All else.
+    pub state: State,
+}
+
+/// Present link and state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Present {
+    /// The link with the name of the VXLAN link.
+    pub link: Option<Found>,
+    /// All else. FDB entries are those of every owner, see [`Present::own_fdb`].
+    pub state: State,
+}
+
+impl Present {
+    /// Returns the agent's own FDB entries. The kernel stores no owner for them, so an entry is the
+    /// agent's if its MAC is that of one of the agent's neighbours, present or desired.
+    pub fn own_fdb(&self, desired: &State) -> BTreeSet<Fdb> {
+        let neighbours = self.state.neighbours.iter().chain(&desired.neighbours);
+        let mut macs: BTreeSet<Mac> = neighbours.map(|neighbour| neighbour.mac).collect();
+        macs.extend(desired.fdb.iter().map(|entry| entry.mac));
+        let entries = self.state.fdb.iter();
+        entries
+            .filter(|entry| macs.contains(&entry.mac))
+            .cloned()
+            .collect()
+    }
 }
 
 /// The kernel's answer for the address of another node.
@@ -29,248 +128,64 @@ pub enum Lookup {
     OnLink(u32),
     /// The address is behind a router or on a point-to-point link.
     Elsewhere,
+    /// The address is one of this node's own.
+    Own,
     /// No route.
     Unreachable,
 }
 
-/// An accepted range without a route.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unrouted {
-    /// Name of the node.
-    pub node: String,
-    /// Range of its pods.
-    pub range: IpNet,
-    /// Reason, for the log.
-    pub reason: &'static str,
+/// Returns `-6` for the commands that need it.
+fn family_option(address: IpAddr) -> &'static str {
+    if address.is_ipv6() { " -6" } else { "" }
 }
 
-/// Returns the addresses to look up for the routes.
-pub fn gateways(accepted: &[Accepted<'_>]) -> BTreeSet<IpAddr> {
-    let mut gateways = BTreeSet::new();
-    for Accepted { node, range } in accepted {
-        gateways.extend(gateway(node, range));
-    }
-    gateways
-}
-
-/// Returns the address of `node` through which packets to `range` are sent. A next hop of another
-/// family is possible for IPv4 packets only (Linux 5.2).
-fn gateway(node: &Node, range: &IpNet) -> Option<IpAddr> {
-    let via = node.gateway_of(range)?;
-    (via.is_ipv6() || matches!(range, IpNet::V4(_))).then_some(via)
-}
-
-/// Returns a direct route for each range of a node on a shared link.
-pub fn direct(
-    accepted: &[Accepted<'_>],
-    lookups: &BTreeMap<IpAddr, Lookup>,
-) -> (BTreeSet<Route>, Vec<Unrouted>) {
-    let (mut routes, mut unrouted) = (BTreeSet::new(), Vec::new());
-    for Accepted { node, range } in accepted {
-        let reason = match gateway(node, range) {
-            None => "the node has no InternalIP of the range's family",
-            Some(via) => match lookups.get(&via) {
-                Some(Lookup::OnLink(link)) => {
-                    routes.insert(Route {
-                        dst: *range,
-                        via,
-                        link: *link,
-                    });
-                    continue;
-                }
-                Some(Lookup::Elsewhere) => "the node's InternalIP is not on a link of this node",
-                Some(Lookup::Unreachable) | None => "no route to the node's InternalIP",
-            },
-        };
-        unrouted.push(Unrouted {
-            node: node.name.clone(),
-            range: *range,
-            reason,
-        });
-    }
-    (routes, unrouted)
-}
-
-/// A change of one route.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// Adds a route. A route of another program to the same range stays.
-    Add(Route),
-    /// Replaces the agent's own route to the same range.
-    Replace(Route),
-    /// Deletes the agent's own route.
-    Delete(Route),
-}
-
-/// Returns the changes from `present` to `desired`. Routes are set first, so that a range that
-/// became part of a larger one stays reachable.
-pub fn changes(present: &BTreeSet<Route>, desired: &BTreeSet<Route>) -> Vec<Change> {
-    let kept: BTreeSet<IpNet> = desired.iter().map(|route| route.dst).collect();
-    let own: BTreeSet<IpNet> = present.iter().map(|route| route.dst).collect();
-    let mut changes = Vec::new();
-    for route in desired.difference(present) {
-        changes.push(if own.contains(&route.dst) {
-            Change::Replace(route.clone())
-        } else {
-            Change::Add(route.clone())
-        });
-    }
-    for route in present.difference(desired) {
-        // The kernel replaces the route of an equal range.
-        if !kept.contains(&route.dst) {
-            changes.push(Change::Delete(route.clone()));
-        }
-    }
-    changes
-}
-
-/// Returns the range of an added route that another program has; `None` for other changes.
-pub fn taken(change: &Change, accepted: &[Accepted<'_>]) -> Option<Unrouted> {
-    let Change::Add(route) = change else {
-        return None;
-    };
-    let owner = accepted
-        .iter()
-        .find(|accepted| accepted.range == route.dst)?;
-    Some(Unrouted {
-        node: owner.node.name.clone(),
-        range: route.dst,
-        reason: "another program has a route to the range",
-    })
-}
-
-impl Display for Change {
-    /// Prints the command that an administrator would type.
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (word, Route { dst, via, link }) = match self {
-            Self::Add(route) => ("add", route),
-            Self::Replace(route) => ("replace", route),
-            Self::Delete(route) => ("del", route),
-        };
-        let family = match (dst, via) {
+impl Route {
+    /// Prints `ip route <verb> …`.
+    pub(super) fn print(&self, verb: &str, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { dst, via, .. } = self;
+        let option = family_option(dst.addr());
+        let other = match (dst, via) {
             (IpNet::V4(_), IpAddr::V6(_)) => "inet6 ",
             _ => "",
         };
+        write!(f, "ip{option} route {verb} {dst} via {other}{via} dev ")?;
+        match self.dev {
+            Dev::Vxlan => write!(f, "{} onlink", vxlan::NAME)?,
+            Dev::Index(index) => write!(f, "if{index}")?,
+        }
+        if self.table == Table::Probes {
+            write!(f, " table {PROBE_TABLE}")?;
+        }
+        write!(f, " proto {PROTOCOL}")
+    }
+}
+
+impl Rule {
+    /// Prints `ip rule <verb> …`.
+    pub(super) fn print(&self, verb: &str, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let from = self.from;
+        let option = family_option(from);
         write!(
             f,
-            "ip route {word} {dst} via {family}{via} dev if{link} proto {PROTOCOL}"
+            "ip{option} rule {verb} pref {PROBE_PRIORITY} from {from} lookup {PROBE_TABLE} \
+             proto {PROTOCOL}"
         )
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn net(text: &str) -> IpNet {
-        text.parse().expect("a range")
+impl Display for Neighbour {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (dst, mac, dev) = (self.dst, self.mac, vxlan::NAME);
+        write!(
+            f,
+            "{dst} lladdr {mac} dev {dev} nud permanent protocol {PROTOCOL}"
+        )
     }
+}
 
-    fn addr(text: &str) -> IpAddr {
-        text.parse().expect("an address")
-    }
-
-    fn route(dst: &str, via: &str, link: u32) -> Route {
-        Route {
-            dst: net(dst),
-            via: addr(via),
-            link,
-        }
-    }
-
-    fn node(name: &str, addresses: &[&str]) -> Node {
-        Node {
-            name: name.into(),
-            uid: name.into(),
-            created: 0,
-            ranges: Vec::new(),
-            addresses: addresses.iter().map(|text| addr(text)).collect(),
-        }
-    }
-
-    #[test]
-    fn each_family_goes_through_its_own_address_and_ipv4_also_through_ipv6() {
-        let [both, six, four] = [
-            node("both", &["10.99.0.1", "fd99::1"]),
-            node("six", &["fd99::2"]),
-            node("four", &["10.99.0.3"]),
-        ];
-        let accepted = [
-            (&both, "10.1.0.0/24"),
-            (&both, "fd01::/64"),
-            (&six, "10.2.0.0/24"),
-            (&four, "fd03::/64"),
-        ]
-        .map(|(node, range)| Accepted {
-            node,
-            range: net(range),
-        });
-        let lookups = gateways(&accepted)
-            .into_iter()
-            .map(|via| (via, Lookup::OnLink(7)))
-            .collect();
-        let (routes, unrouted) = direct(&accepted, &lookups);
-        let expected = [
-            route("10.1.0.0/24", "10.99.0.1", 7),
-            route("10.2.0.0/24", "fd99::2", 7),
-            route("fd01::/64", "fd99::1", 7),
-        ];
-        assert_eq!(routes, BTreeSet::from(expected));
-        assert_eq!(
-            unrouted,
-            [Unrouted {
-                node: "four".into(),
-                range: net("fd03::/64"),
-                reason: "the node has no InternalIP of the range's family",
-            }]
-        );
-    }
-
-    #[test]
-    fn a_node_behind_a_router_gets_no_direct_route() {
-        let far = node("far", &["10.98.0.1"]);
-        let accepted = [Accepted {
-            node: &far,
-            range: net("10.1.0.0/24"),
-        }];
-        for (lookup, reason) in [
-            (
-                Lookup::Elsewhere,
-                "the node's InternalIP is not on a link of this node",
-            ),
-            (Lookup::Unreachable, "no route to the node's InternalIP"),
-        ] {
-            let (routes, unrouted) =
-                direct(&accepted, &BTreeMap::from([(addr("10.98.0.1"), lookup)]));
-            assert_eq!((routes.len(), unrouted[0].reason), (0, reason));
-        }
-    }
-
-    #[test]
-    fn only_differences_become_changes_and_routes_are_set_before_others_are_deleted() {
-        let [same, moved, gone, new] = [
-            route("10.1.0.0/24", "10.99.0.1", 7),
-            route("10.2.0.0/24", "10.99.0.2", 7),
-            route("10.3.0.0/24", "10.99.0.3", 7),
-            route("10.4.0.0/24", "10.99.0.4", 7),
-        ];
-        let elsewhere = Route {
-            via: addr("10.99.0.22"),
-            ..moved.clone()
-        };
-        let present = BTreeSet::from([same.clone(), moved, gone]);
-        let desired = BTreeSet::from([same, elsewhere, new]);
-        let changes: Vec<String> = changes(&present, &desired)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert_eq!(
-            changes,
-            [
-                "ip route replace 10.2.0.0/24 via 10.99.0.22 dev if7 proto 98",
-                "ip route add 10.4.0.0/24 via 10.99.0.4 dev if7 proto 98",
-                "ip route del 10.3.0.0/24 via 10.99.0.3 dev if7 proto 98",
-            ]
-        );
+impl Display for Fdb {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (dst, mac, dev) = (self.dst, self.mac, vxlan::NAME);
+        write!(f, "{mac} dev {dev} dst {dst} self permanent")
     }
 }

@@ -1,7 +1,7 @@
 //! Source of one call: the agent, then the API server, then the copies of networks on disk.
 
 use super::agent::protocol::Publication;
-use super::agent::{Agent, Answer};
+use super::agent::{Agent, Answer, Answered};
 use super::api::Api;
 use super::network_cache;
 use braid_core::cni::Json;
@@ -89,11 +89,11 @@ impl Source for CallSource {
         } = answer.unwrap_or_default();
         self.known.extend(networks);
         match found {
-            Some(Some(found)) => Ok((found, self.nads(nads)?)),
-            Some(None) => Err(SourceError::NotFound {
+            Answered::Present(found) => Ok((found, self.nads(nads)?)),
+            Answered::Absent => Err(SourceError::NotFound {
                 what: format!("pod {pod}"),
             }),
-            None => {
+            Answered::Unknown => {
                 let answer = self.api.pod(pod, uid, nads);
                 self.noted(answer)
             }
@@ -162,12 +162,12 @@ impl Source for CallSource {
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
-        match self.agent.claim(name).and_then(|answer| answer.claim) {
-            Some(Some(claim)) => Ok(claim),
-            Some(None) => Err(SourceError::NotFound {
+        match self.agent.claim(name).unwrap_or_default().claim {
+            Answered::Present(claim) => Ok(claim),
+            Answered::Absent => Err(SourceError::NotFound {
                 what: format!("IPAMClaim {name}"),
             }),
-            None => {
+            Answered::Unknown => {
                 let answer = self.api.claim(name);
                 self.noted(answer)
             }

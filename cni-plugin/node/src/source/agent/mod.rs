@@ -52,15 +52,25 @@ pub(super) struct Agent {
 /// Answer of the agent. Objects that it lacks are unknown to the agent.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// The pod; the inner `None` means that the API has none.
-    pub(super) pod: Option<Option<Pod>>,
+    pub(super) pod: Answered<Pod>,
     /// Networks; `None` means that the API has none of this name.
     pub(super) networks: BTreeMap<ObjectName, Option<Nad>>,
-    /// The claim; the inner `None` means that the API has none.
-    pub(super) claim: Option<Option<IpamClaim>>,
+    pub(super) claim: Answered<IpamClaim>,
     is_published: bool,
     /// The reason why objects are unknown; may be empty.
     why: String,
+}
+
+/// An object in an answer.
+#[derive(Debug, Default)]
+pub(super) enum Answered<T> {
+    /// The agent does not know.
+    #[default]
+    Unknown,
+    /// The API has no such object.
+    Absent,
+    /// The object.
+    Present(T),
 }
 
 impl Default for Agent {
@@ -119,7 +129,10 @@ impl Agent {
         };
         let answer = Answer::parse(&text, &pod)?;
         Some(match answer {
-            Answer { pod: Some(_), .. } => Err(SourceError::NotFound {
+            Answer {
+                pod: Answered::Absent,
+                ..
+            } => Err(SourceError::NotFound {
                 what: format!("pod {pod}"),
             }),
             Answer { is_published, .. } if is_published => Ok(()),
@@ -130,13 +143,11 @@ impl Agent {
     }
 
     fn answer(&mut self, request: &AgentRequest, object: &ObjectName) -> Option<Answer> {
-        match self.ask(request, ANSWERED_WITHIN)? {
-            Ok(text) => Answer::parse(&text, object),
-            Err(_) => {
-                self.set_silent();
-                None
-            }
+        if let Ok(text) = self.ask(request, ANSWERED_WITHIN)? {
+            return Answer::parse(&text, object);
         }
+        self.set_silent();
+        None
     }
 
     /// Sends a request and returns the answer without acknowledgement and end. `None` if there is no
@@ -159,13 +170,12 @@ impl Agent {
         }
         match asked {
             Ok(()) if reader.bytes.starts_with(ACKNOWLEDGEMENT.as_bytes()) => {}
-            Ok(()) => return None,
             Err(Errno::ETIMEDOUT) => {
                 self.set_silent();
                 return None;
             }
-            // The agent ended, or serves too many calls.
-            Err(_) => return None,
+            // The agent ended, or serves too many calls, or this is not the agent.
+            Ok(()) | Err(_) => return None,
         }
         let deadline = Instant::now() + limit;
         while !reader.is_complete() {
@@ -284,9 +294,9 @@ impl Answer {
         for line in text.lines() {
             match AnswerLine::parse(line)? {
                 AnswerLine::Pod(json) => {
-                    answer.pod = Some(Some(object::pod(object, json.as_bytes()).ok()?));
+                    answer.pod = Answered::Present(object::pod(object, json.as_bytes()).ok()?);
                 }
-                AnswerLine::NoPod => answer.pod = Some(None),
+                AnswerLine::NoPod => answer.pod = Answered::Absent,
                 AnswerLine::Network(name, json) => {
                     // The API path reports an object that cannot be parsed.
                     let nad = object::nad(&name, json.as_bytes()).ok()?;
@@ -296,9 +306,10 @@ impl Answer {
                     answer.networks.insert(name, None);
                 }
                 AnswerLine::Claim(json) => {
-                    answer.claim = Some(Some(object::claim(object, json.as_bytes()).ok()?));
+                    let claim = object::claim(object, json.as_bytes()).ok()?;
+                    answer.claim = Answered::Present(claim);
                 }
-                AnswerLine::NoClaim => answer.claim = Some(None),
+                AnswerLine::NoClaim => answer.claim = Answered::Absent,
                 AnswerLine::Published => answer.is_published = true,
                 AnswerLine::Unknown(why) => why.clone_into(&mut answer.why),
             }

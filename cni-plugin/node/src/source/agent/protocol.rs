@@ -117,7 +117,8 @@ impl Display for AgentRequest {
             }
             Self::Claim(claim) => write!(f, "claim {claim}"),
             Self::Publish(publication) => {
-                let json = serde_json::to_string(publication).map_err(|_| fmt::Error)?;
+                // Texts and names always become JSON; the agent refuses an empty text.
+                let json = serde_json::to_string(publication).unwrap_or_default();
                 write!(f, "publish {json}")
             }
         }

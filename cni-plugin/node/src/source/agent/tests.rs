@@ -18,8 +18,8 @@ impl Place {
     }
 
     fn agent(&self) -> Agent {
-        let at = |name: &str| self.folder.path().join(name);
-        Agent::at(&at("sock"), &at("silent"))
+        let folder = self.folder.path();
+        Agent::at(&folder.join("sock"), &folder.join("silent"))
     }
 
     /// Asks for a network while `serve` answers. Returns the answer and the time that it took.

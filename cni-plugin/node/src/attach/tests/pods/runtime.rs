@@ -17,7 +17,7 @@ fn a_pod_that_requests_nothing_starts_without_the_api_and_its_status_is_owed() {
     // Only the status was to be written.
     assert_eq!(machine.cluster.borrow().asked, 1);
     del(&machine).expect("a DEL");
-    assert_nothing_left(&machine);
+    assert_nothing_left(&machine, "at the end");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn passed_annotations_select_networks_and_the_pod_is_not_asked_for() {
     );
     assert_eq!(machine.cluster.borrow().asked, 2);
     del(&machine).expect("a DEL");
-    assert_nothing_left(&machine);
+    assert_nothing_left(&machine, "at the end");
 }
 
 #[test]
@@ -40,5 +40,5 @@ fn an_invalid_passed_annotation_is_refused() {
     let annotations = format!(r#"{{"{NETWORKS}":"[{{"}}"#);
     let err = add(&machine, &passing(&annotations)).expect_err("invalid");
     assert!(err.to_string().contains(NETWORKS), "{err}");
-    assert_nothing_left(&machine);
+    assert_nothing_left(&machine, "at the end");
 }

@@ -1,0 +1,236 @@
+//! Changes of the kernel, in an order that never interrupts traffic.
+//!
+//! ```text
+//!  link ─► addresses ─► FDB, neighbours ─► probes' routes and rules ─► routes
+//!                       then what is no longer desired, in the opposite order
+//! ```
+
+use super::routes::{Desired, Fdb, Neighbour, Present, Route, Rule, State, Table};
+use super::vxlan::{self, Found, Vxlan};
+use braid_core::name::Mac;
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter};
+use std::net::IpAddr;
+
+/// An object in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Thing {
+    /// An address of the VXLAN link.
+    Address(IpAddr),
+    /// An FDB entry of the VXLAN link.
+    Fdb(Fdb),
+    /// A neighbour on the VXLAN link.
+    Neighbour(Neighbour),
+    /// A rule.
+    Rule(Rule),
+    /// A route.
+    Route(Route),
+}
+
+/// A change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Creates the VXLAN link, up.
+    Create(Vxlan),
+    /// Sets the MAC of the VXLAN link.
+    SetMac(Mac),
+    /// Sets the MTU of the VXLAN link.
+    SetMtu(u32),
+    /// Sets the VXLAN link up.
+    SetUp,
+    /// Deletes the VXLAN link and all that is on it.
+    DeleteLink,
+    /// Adds an object. An equal one of another program stays.
+    Add(Thing),
+    /// Adds an object, or replaces the agent's own one of the same key.
+    Replace(Thing),
+    /// Deletes the agent's own object.
+    Delete(Thing),
+}
+
+/// Returns the changes from `present` to `desired`.
+pub fn changes(present: &Present, desired: &Desired) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let own = own_state(present, desired);
+    if let Some(link) = desired.link {
+        changes.extend(link_changes(present.link.as_ref(), link));
+    }
+    changes.extend(additions(&own, &desired.state));
+    let is_kept = desired.link.is_some();
+    changes.extend(deletions(&own, &desired.state, is_kept));
+    if !is_kept && present.link.as_ref().is_some_and(|link| !link.is_foreign()) {
+        changes.push(Change::DeleteLink);
+    }
+    changes
+}
+
+/// Returns the agent's own present objects. Those on a link that is created again are gone by then.
+fn own_state(present: &Present, desired: &Desired) -> State {
+    let mut own = present.state.clone();
+    own.fdb = present.own_fdb(&desired.state);
+    let is_replaced = desired
+        .link
+        .is_some_and(|link| !is_usable(present.link.as_ref(), link));
+    if is_replaced {
+        own.addresses.clear();
+        own.fdb.clear();
+        own.neighbours.clear();
+        own.routes
+            .retain(|route| route.dev != super::routes::Dev::Vxlan);
+    }
+    own
+}
+
+fn is_usable(present: Option<&Found>, desired: Vxlan) -> bool {
+    present.is_some_and(|found| found.settings == Some(desired.settings))
+}
+
+fn link_changes(present: Option<&Found>, desired: Vxlan) -> Vec<Change> {
+    let Some(found) = present else {
+        return vec![Change::Create(desired)];
+    };
+    if found.settings != Some(desired.settings) {
+        return vec![Change::DeleteLink, Change::Create(desired)];
+    }
+    let mut changes = Vec::new();
+    if found.mac != Some(desired.mac) {
+        changes.push(Change::SetMac(desired.mac));
+    }
+    if found.mtu != desired.mtu {
+        changes.push(Change::SetMtu(desired.mtu));
+    }
+    if !found.is_up {
+        changes.push(Change::SetUp);
+    }
+    changes
+}
+
+fn additions(own: &State, desired: &State) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for address in desired.addresses.difference(&own.addresses) {
+        changes.push(Change::Add(Thing::Address(*address)));
+    }
+    for entry in desired.fdb.difference(&own.fdb) {
+        changes.push(Change::Replace(Thing::Fdb(entry.clone())));
+    }
+    for neighbour in desired.neighbours.difference(&own.neighbours) {
+        changes.push(Change::Replace(Thing::Neighbour(neighbour.clone())));
+    }
+    let present = keys(&own.routes);
+    let (probes, main): (Vec<&Route>, Vec<&Route>) = desired
+        .routes
+        .difference(&own.routes)
+        .partition(|route| route.table == Table::Probes);
+    let set = |route: &Route| {
+        let thing = Thing::Route(route.clone());
+        if present.contains(&(route.table, route.dst)) {
+            Change::Replace(thing)
+        } else {
+            Change::Add(thing)
+        }
+    };
+    changes.extend(probes.into_iter().map(set));
+    for rule in desired.rules.difference(&own.rules) {
+        changes.push(Change::Add(Thing::Rule(rule.clone())));
+    }
+    changes.extend(main.into_iter().map(set));
+    changes
+}
+
+/// Returns the deletions. Objects on the link go with it unless `is_link_kept`.
+fn deletions(own: &State, desired: &State, is_link_kept: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for rule in own.rules.difference(&desired.rules) {
+        changes.push(Change::Delete(Thing::Rule(rule.clone())));
+    }
+    let kept = keys(&desired.routes);
+    for route in own.routes.difference(&desired.routes) {
+        // The kernel replaces the route of an equal range.
+        if !kept.contains(&(route.table, route.dst)) {
+            changes.push(Change::Delete(Thing::Route(route.clone())));
+        }
+    }
+    if !is_link_kept {
+        return changes;
+    }
+    // The neighbour marks the FDB entry as the agent's, so it goes later.
+    for entry in superseded(own, desired) {
+        changes.push(Change::Delete(Thing::Fdb(entry.clone())));
+    }
+    let kept: BTreeSet<IpAddr> = desired.neighbours.iter().map(|it| it.dst).collect();
+    for neighbour in own.neighbours.difference(&desired.neighbours) {
+        if !kept.contains(&neighbour.dst) {
+            changes.push(Change::Delete(Thing::Neighbour(neighbour.clone())));
+        }
+    }
+    for address in own.addresses.difference(&desired.addresses) {
+        changes.push(Change::Delete(Thing::Address(*address)));
+    }
+    changes
+}
+
+/// Returns the FDB entries to delete. A replaced entry is not one of them, but a second entry
+/// beside the right one is.
+fn superseded<'a>(own: &'a State, desired: &'a State) -> Vec<&'a Fdb> {
+    let added: BTreeSet<Mac> = desired
+        .fdb
+        .difference(&own.fdb)
+        .map(|entry| entry.mac)
+        .collect();
+    let others = own.fdb.difference(&desired.fdb);
+    others.filter(|entry| !added.contains(&entry.mac)).collect()
+}
+
+fn keys(routes: &BTreeSet<Route>) -> BTreeSet<(Table, IpNet)> {
+    routes
+        .iter()
+        .map(|route| (route.table, route.dst))
+        .collect()
+}
+
+impl Change {
+    /// Returns the noun of the log line.
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Self::Create(_)
+            | Self::SetMac(_)
+            | Self::SetMtu(_)
+            | Self::SetUp
+            | Self::DeleteLink => "link",
+            Self::Add(thing) | Self::Replace(thing) | Self::Delete(thing) => match thing {
+                Thing::Address(_) => "address",
+                Thing::Fdb(_) => "FDB entry",
+                Thing::Neighbour(_) => "neighbour",
+                Thing::Rule(_) => "rule",
+                Thing::Route(_) => "route",
+            },
+        }
+    }
+}
+
+impl Display for Change {
+    /// Prints the command that an administrator would type.
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let dev = vxlan::NAME;
+        let (verb, thing) = match self {
+            Self::Create(link) => return write!(f, "ip link add {link}"),
+            Self::SetMac(mac) => return write!(f, "ip link set {dev} address {mac}"),
+            Self::SetMtu(mtu) => return write!(f, "ip link set {dev} mtu {mtu}"),
+            Self::SetUp => return write!(f, "ip link set {dev} up"),
+            Self::DeleteLink => return write!(f, "ip link del {dev}"),
+            Self::Add(thing) => ("add", thing),
+            Self::Replace(thing) => ("replace", thing),
+            Self::Delete(thing) => ("del", thing),
+        };
+        match thing {
+            Thing::Address(address) => {
+                write!(f, "ip address {verb} {} dev {dev}", IpNet::from(*address))
+            }
+            Thing::Fdb(entry) => write!(f, "bridge fdb {verb} {entry}"),
+            Thing::Neighbour(neighbour) => write!(f, "ip neigh {verb} {neighbour}"),
+            Thing::Rule(rule) => rule.print(verb, f),
+            Thing::Route(route) => route.print(verb, f),
+        }
+    }
+}

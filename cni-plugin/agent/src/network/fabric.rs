@@ -1,0 +1,249 @@
+//! Traffic between nodes: compares the kernel with the cluster, and changes the kernel.
+
+use super::changes::{Change, Thing, changes};
+use super::kernel::{Kernel, Uplink};
+use super::peers::{self, Situation, Target, Unrouted};
+use super::probe::Prober;
+use super::routes::{Desired, Dev, Present, Route, Table};
+use super::vxlan::{self, Vxlan};
+use crate::Error;
+use crate::cluster::config::{Config, Mode};
+use crate::cluster::index::Index;
+use crate::cluster::node::Node;
+use crate::cluster::ranges::{self, Accepted, Ignored, Reserved};
+use braid_node::sys::sysctl;
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// The kernel's socket, and the probes of direct paths.
+#[derive(Debug)]
+pub struct Fabric {
+    kernel: Kernel,
+    /// Runs in mode `auto`.
+    prober: Option<Prober>,
+}
+
+/// Values of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// All nodes.
+    pub index: &'a Index,
+    /// This node.
+    pub own: &'a Node,
+    /// Mode, and settings of VXLAN.
+    pub config: &'a Config,
+    /// The link of the node's own address.
+    pub uplink: &'a Uplink,
+    /// Ranges of Services.
+    pub services: &'a [IpNet],
+    /// Address of the API server, if it is known.
+    pub server: Option<IpAddr>,
+}
+
+/// Result of a comparison.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Ranges of other nodes.
+    pub accepted: Vec<IpNet>,
+    /// Ranges that no route may lead to.
+    pub ignored: Vec<Ignored>,
+    /// Accepted ranges without a route.
+    pub unrouted: Vec<Unrouted>,
+    /// Error of a change. The others were made.
+    pub failed: Option<Error>,
+}
+
+impl Fabric {
+    /// Opens the socket.
+    pub fn open() -> Result<Self, Error> {
+        let kernel = Kernel::open()?;
+        Ok(Self {
+            kernel,
+            prober: None,
+        })
+    }
+
+    /// Returns the link of the node's own address; `None` if no link has one of its addresses.
+    pub async fn uplink(&mut self, own: &Node) -> Result<Option<Uplink>, Error> {
+        if self.kernel.is_dead() {
+            tracing::info!("opened the netlink socket again");
+            self.kernel = Kernel::open()?;
+        }
+        self.kernel.uplink(&own.addresses).await
+    }
+
+    /// Waits until a probe changes a path. Then a comparison is due.
+    pub async fn changed(&self) {
+        match &self.prober {
+            Some(prober) => prober.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Compares the kernel with the cluster, and changes the kernel.
+    pub async fn compare(&mut self, wanted: Wanted<'_>) -> Result<Outcome, Error> {
+        let Wanted { own, config, .. } = wanted;
+        let ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
+        let reserved = reserved(&wanted, &ranges);
+        let (accepted, ignored) = ranges::judge(wanted.index.nodes(), &own.name, &reserved);
+        let lookups = match config.mode {
+            Mode::None => peers::Lookups::new(),
+            Mode::Auto | Mode::Direct | Mode::Vxlan => {
+                self.kernel.lookups(&peers::addresses(&accepted)).await?
+            }
+        };
+        let present = self.kernel.present().await?;
+        let (link, refused) = link(&wanted, &present);
+        let situation = Situation {
+            mode: config.mode,
+            own,
+            ranges: &ranges,
+            link,
+            accepted: &accepted,
+            lookups: &lookups,
+        };
+        let passing = self.passing(&situation, &present);
+        let (desired, unrouted) = peers::desired(&situation, &passing);
+        let mut outcome = Outcome {
+            accepted: accepted.iter().map(|accepted| accepted.range).collect(),
+            ignored,
+            unrouted,
+            failed: refused,
+        };
+        self.apply(&present, &desired, &accepted, &mut outcome)
+            .await;
+        if let Some(prober) = &self.prober {
+            prober.send_from(&desired.state.addresses);
+        }
+        Ok(outcome)
+    }
+
+    /// Deletes all that the agent has in the kernel.
+    pub async fn clear(&mut self) -> Result<(), Error> {
+        self.prober = None;
+        let present = self.kernel.present().await?;
+        for change in changes(&present, &Desired::default()) {
+            self.kernel.change(&change).await?;
+            tracing::info!(%change, "changed a {}", change.noun());
+        }
+        Ok(())
+    }
+
+    /// Returns the direct paths that pass. The prober runs only in mode `auto`.
+    fn passing(&mut self, situation: &Situation<'_>, present: &Present) -> BTreeSet<Target> {
+        if situation.mode != Mode::Auto {
+            self.prober = None;
+            return BTreeSet::new();
+        }
+        let targets = peers::targets(situation);
+        let routed = routed(&targets, &present.state.routes);
+        let prober = self.prober.get_or_insert_with(Prober::start);
+        prober.assign(&targets, &routed)
+    }
+
+    /// Carries out the changes. A failed one blocks none of the others.
+    async fn apply(
+        &self,
+        present: &Present,
+        desired: &Desired,
+        accepted: &[Accepted<'_>],
+        outcome: &mut Outcome,
+    ) {
+        for change in changes(present, desired) {
+            match self.kernel.change(&change).await {
+                Ok(true) => tracing::info!(%change, "changed the {}", change.noun()),
+                Ok(false) => outcome.unrouted.extend(taken(&change, accepted)),
+                // The first error is the cause of others.
+                Err(err) => {
+                    outcome.failed.get_or_insert(err);
+                    // Each further request would wait until its time limit.
+                    if self.kernel.is_dead() {
+                        return;
+                    }
+                }
+            }
+        }
+        // Packets of a node arrive through VXLAN also while this node sends to it directly.
+        let key = format!("net/ipv4/conf/{}/rp_filter", vxlan::NAME);
+        if desired.link.is_some()
+            && let Err(err) = sysctl::ensure(&key, "0")
+        {
+            let err = Error::new(format_args!("set {key} to 0"), err);
+            outcome.failed.get_or_insert(err);
+        }
+    }
+}
+
+/// Returns the ranges and addresses that no other node's pods may have.
+fn reserved(wanted: &Wanted<'_>, own: &[IpNet]) -> Reserved {
+    let mut addresses: BTreeSet<IpAddr> = wanted.server.into_iter().collect();
+    for node in wanted.index.nodes() {
+        addresses.extend(&node.addresses);
+    }
+    Reserved {
+        own: own.to_vec(),
+        links: wanted.uplink.networks.clone(),
+        services: wanted.services.to_vec(),
+        addresses,
+    }
+}
+
+/// Returns the desired VXLAN link, and an error if another program has a link of its name.
+fn link(wanted: &Wanted<'_>, present: &Present) -> (Option<Vxlan>, Option<Error>) {
+    let Wanted {
+        own,
+        config,
+        uplink,
+        ..
+    } = wanted;
+    let link = match config.mode {
+        Mode::Auto | Mode::Vxlan => Vxlan::of(own, config.vxlan, uplink.mtu),
+        Mode::Direct | Mode::None => None,
+    };
+    match (&link, &present.link) {
+        (Some(_), Some(found)) if found.is_foreign() => {
+            let kind = match found.kind.as_str() {
+                "" => "device",
+                kind => kind,
+            };
+            let why = format!("another program has a link of this name, a {kind}");
+            (
+                None,
+                Some(Error::new(format_args!("create link {}", vxlan::NAME), why)),
+            )
+        }
+        _ => (link, None),
+    }
+}
+
+/// Returns the targets that have a direct route to their range.
+fn routed(targets: &BTreeSet<Target>, present: &BTreeSet<Route>) -> BTreeSet<Target> {
+    let mut routed = BTreeSet::new();
+    for route in present {
+        if let (Table::Main, Dev::Index(link)) = (route.table, route.dev) {
+            let target = Target {
+                address: route.dst.network(),
+                via: route.via,
+                link,
+            };
+            routed.extend(targets.get(&target).copied());
+        }
+    }
+    routed
+}
+
+/// Returns the range of an added route that another program has; `None` for other changes.
+fn taken(change: &Change, accepted: &[Accepted<'_>]) -> Option<Unrouted> {
+    let Change::Add(Thing::Route(route)) = change else {
+        return None;
+    };
+    let owner = accepted
+        .iter()
+        .find(|accepted| accepted.range == route.dst)?;
+    Some(Unrouted {
+        node: owner.node.name.clone(),
+        range: route.dst,
+        reason: "another program has a route to the range",
+    })
+}

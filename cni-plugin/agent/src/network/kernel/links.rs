@@ -1,0 +1,400 @@
+//! The VXLAN link, its addresses, and the uplink.
+
+use super::{ADD, Kernel, errno, family_of};
+use crate::Error;
+use crate::network::changes::Change;
+use crate::network::vxlan::{self, Found, Settings, Vxlan};
+use braid_core::name::Mac;
+use braid_node::sys::sysctl;
+use ipnet::IpNet;
+use netlink_packet_core::NLM_F_ACK;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The link of the node's own address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uplink {
+    /// Name.
+    pub name: String,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Networks of its addresses.
+    pub networks: Vec<IpNet>,
+}
+
+impl Kernel {
+    /// Reads the link with the name of the VXLAN link.
+    pub(super) async fn vxlan(&self) -> Result<Option<Found>, Error> {
+        let mut request = LinkMessage::default();
+        request.attributes = vec![LinkAttribute::IfName(vxlan::NAME.to_owned())];
+        let request = RouteNetlinkMessage::GetLink(request);
+        let found = match self.exchange(request, 0).await {
+            Ok(answer) => match answer.messages.first() {
+                Some(RouteNetlinkMessage::NewLink(message)) => Some(parse(message)),
+                _ => None,
+            },
+            Err(failure) if failure.errno == errno::ENODEV => None,
+            Err(failure) => return Err(failure.during(format_args!("read link {}", vxlan::NAME))),
+        };
+        let own = found.as_ref().filter(|link| !link.is_foreign());
+        self.vxlan_index.set(own.map(|link| link.index));
+        Ok(found)
+    }
+
+    /// Carries out a change of the VXLAN link itself.
+    pub(super) async fn change_link(&self, change: &Change) -> Result<(), Error> {
+        if let Change::Create(link) = change {
+            return self.create(change, *link).await;
+        }
+        let Some(index) = self.vxlan_index.get() else {
+            let why = format!("there is no link {}", vxlan::NAME);
+            return Err(Error::new(change, why));
+        };
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        match change {
+            Change::SetMac(mac) => {
+                message.attributes = vec![LinkAttribute::Address(mac.0.to_vec())];
+            }
+            Change::SetMtu(mtu) => message.attributes = vec![LinkAttribute::Mtu(*mtu)],
+            Change::DeleteLink => {
+                self.vxlan_index.set(None);
+                let request = RouteNetlinkMessage::DelLink(message);
+                return self.done(change, request, 0).await;
+            }
+            Change::SetUp
+            | Change::Create(_)
+            | Change::Add(_)
+            | Change::Replace(_)
+            | Change::Delete(_) => set_up(&mut message),
+        }
+        self.done(change, RouteNetlinkMessage::SetLink(message), 0)
+            .await
+    }
+
+    /// Creates the link. The kernel sets `addr_gen_mode` only on an existing link, and it makes the
+    /// link-local address as soon as the link comes up.
+    async fn create(&self, change: &Change, link: Vxlan) -> Result<(), Error> {
+        let request = RouteNetlinkMessage::NewLink(creation(link));
+        self.done(change, request, ADD).await?;
+        let index = self.vxlan().await?.map_or(0, |found| found.index);
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        // A kernel without IPv6 refuses the attribute.
+        if has_ipv6() {
+            let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+            let spec = vec![AfSpecUnspec::Inet6(vec![mode])];
+            message.attributes = vec![LinkAttribute::AfSpecUnspec(spec)];
+            let request = RouteNetlinkMessage::SetLink(message.clone());
+            self.done(change, request, 0).await?;
+            message.attributes.clear();
+        }
+        set_up(&mut message);
+        self.done(change, RouteNetlinkMessage::SetLink(message), 0)
+            .await
+    }
+
+    async fn done(
+        &self,
+        change: &Change,
+        request: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), Error> {
+        match self.exchange(request, NLM_F_ACK | flags).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.during(change)),
+        }
+    }
+
+    /// Lists the addresses of the agent's form on a link: one address with global scope.
+    pub(super) async fn addresses(&self, link: u32) -> Result<BTreeSet<IpAddr>, Error> {
+        let mut request = AddressMessage::default();
+        request.header.index = link;
+        let mut addresses = BTreeSet::new();
+        let request = RouteNetlinkMessage::GetAddress(request);
+        for found in self.list("addresses", request).await? {
+            let RouteNetlinkMessage::NewAddress(message) = found else {
+                continue;
+            };
+            let header = &message.header;
+            let is_ours = header.index == link && header.scope == AddressScope::Universe;
+            let own = own_address(&message.attributes);
+            let full = |address: &IpAddr| header.prefix_len == full_length(*address);
+            addresses.extend(own.filter(|address| is_ours && full(address)));
+        }
+        Ok(addresses)
+    }
+
+    /// Returns the link that has the first of the addresses that any link has; `None` if no link
+    /// has one.
+    pub async fn uplink(&self, own: &[IpAddr]) -> Result<Option<Uplink>, Error> {
+        let mut present = Vec::new();
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        for found in self.list("addresses", request).await? {
+            let RouteNetlinkMessage::NewAddress(message) = found else {
+                continue;
+            };
+            if let Some(address) = own_address(&message.attributes)
+                && let Ok(address) = IpNet::new(address, message.header.prefix_len)
+            {
+                present.push((message.header.index, address));
+            }
+        }
+        let Some((link, networks)) = link_of(own, &present) else {
+            return Ok(None);
+        };
+        self.link(link, networks).await.map(Some)
+    }
+
+    async fn link(&self, link: u32, networks: Vec<IpNet>) -> Result<Uplink, Error> {
+        let doing = format!("read link {link}");
+        let mut request = LinkMessage::default();
+        request.header.index = link;
+        let request = RouteNetlinkMessage::GetLink(request);
+        let answer = self.exchange(request, 0).await;
+        let answer = answer.map_err(|failure| failure.during(&doing))?;
+        let (mut name, mut mtu) = (None, None);
+        if let Some(RouteNetlinkMessage::NewLink(message)) = answer.messages.first() {
+            for attribute in &message.attributes {
+                if let LinkAttribute::Mtu(found) = attribute {
+                    mtu = Some(*found);
+                } else if let LinkAttribute::IfName(found) = attribute {
+                    name = Some(found.clone());
+                }
+            }
+        }
+        match (name, mtu) {
+            (Some(name), Some(mtu)) => Ok(Uplink {
+                name,
+                mtu,
+                networks,
+            }),
+            _ => Err(Error::new(&doing, "the kernel reports no name or MTU")),
+        }
+    }
+}
+
+/// Returns the link with the first of the addresses `own` that is present, and its networks. A node
+/// lists its main address first.
+fn link_of(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<(u32, Vec<IpNet>)> {
+    let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
+    for (link, address) in present {
+        by_address.entry(address.addr()).or_insert(*link);
+    }
+    let link = *own.iter().find_map(|address| by_address.get(address))?;
+    let of_link = present.iter().filter(|(other, _)| *other == link);
+    let networks = of_link.map(|(_, address)| address.trunc()).collect();
+    Some((link, networks))
+}
+
+fn has_ipv6() -> bool {
+    sysctl::read("net/ipv6/conf/all/forwarding").is_ok_and(|value| value.is_some())
+}
+
+fn creation(link: Vxlan) -> LinkMessage {
+    let Settings { id, port, local } = link.settings;
+    let data = vec![
+        InfoVxlan::Id(id),
+        match local {
+            IpAddr::V4(local) => InfoVxlan::Local(local),
+            IpAddr::V6(local) => InfoVxlan::Local6(local),
+        },
+        InfoVxlan::Port(port),
+        InfoVxlan::Learning(false),
+        // IPv6 packets without a checksum are dropped unless both ends agree (RFC 6935).
+        InfoVxlan::UDPCsum(true),
+        InfoVxlan::UDPZeroCsumTX(false),
+        InfoVxlan::UDPZeroCsumRX(false),
+    ];
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(vxlan::NAME.to_owned()),
+        LinkAttribute::Address(link.mac.0.to_vec()),
+        LinkAttribute::Mtu(link.mtu),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Vxlan),
+            LinkInfo::Data(InfoData::Vxlan(data)),
+        ]),
+    ];
+    message
+}
+
+fn set_up(message: &mut LinkMessage) {
+    message.header.flags |= LinkFlags::Up;
+    message.header.change_mask |= LinkFlags::Up;
+}
+
+fn parse(message: &LinkMessage) -> Found {
+    let mut found = Found {
+        index: message.header.index,
+        kind: String::new(),
+        settings: None,
+        mac: None,
+        mtu: 0,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+    };
+    for attribute in &message.attributes {
+        if let LinkAttribute::Address(bytes) = attribute {
+            found.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(Mac);
+        } else if let LinkAttribute::Mtu(mtu) = attribute {
+            found.mtu = *mtu;
+        } else if let LinkAttribute::LinkInfo(infos) = attribute {
+            for info in infos {
+                if let LinkInfo::Kind(kind) = info {
+                    found.kind = kind.to_string();
+                } else if let LinkInfo::Data(InfoData::Vxlan(data)) = info {
+                    found.settings = settings(data);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the settings of a VXLAN link; `None` if it has options that the agent does not use.
+fn settings(data: &[InfoVxlan]) -> Option<Settings> {
+    let (mut id, mut port, mut local) = (None, None, None);
+    for info in data {
+        if let InfoVxlan::Id(found) = info {
+            id = Some(*found);
+        } else if let InfoVxlan::Port(found) = info {
+            port = Some(*found);
+        } else if let InfoVxlan::Local(found) = info {
+            local = Some(IpAddr::V4(*found));
+        } else if let InfoVxlan::Local6(found) = info {
+            local = Some(IpAddr::V6(*found));
+        } else if matches!(
+            info,
+            InfoVxlan::Learning(true)
+                | InfoVxlan::CollectMetadata(true)
+                | InfoVxlan::Vnifilter(true)
+                | InfoVxlan::Proxy(true)
+                | InfoVxlan::UDPZeroCsumTX(true)
+                | InfoVxlan::Gbp
+                | InfoVxlan::Gpe
+                | InfoVxlan::Group(_)
+                | InfoVxlan::Group6(_)
+                | InfoVxlan::Link(_)
+        ) {
+            return None;
+        }
+    }
+    Some(Settings {
+        id: id?,
+        port: port?,
+        local: local?,
+    })
+}
+
+/// Returns the message of an address of the VXLAN link. Duplicate address detection would delay it,
+/// and no packet of it leaves the link.
+pub(super) fn address(address: IpAddr, link: u32) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family_of(address);
+    message.header.prefix_len = full_length(address);
+    message.header.index = link;
+    message.attributes = vec![
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+        AddressAttribute::Flags(AddressFlags::Nodad),
+    ];
+    message
+}
+
+fn full_length(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Returns the address of the link itself. For a link with a peer, `IFA_ADDRESS` is the peer's and
+/// `IFA_LOCAL` the own one; IPv6 has only the first without a peer.
+fn own_address(attributes: &[AddressAttribute]) -> Option<IpAddr> {
+    let mut own = None;
+    for attribute in attributes {
+        if let AddressAttribute::Local(address) = attribute {
+            return Some(*address);
+        }
+        if let AddressAttribute::Address(address) = attribute {
+            own = Some(*address);
+        }
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_address_of_a_link_with_a_peer_is_not_the_peers() {
+        let [own, peer] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("an address"));
+        let both = [
+            AddressAttribute::Address(peer),
+            AddressAttribute::Local(own),
+        ];
+        assert_eq!(own_address(&both), Some(own));
+        assert_eq!(own_address(&[AddressAttribute::Address(own)]), Some(own));
+    }
+
+    #[test]
+    fn the_uplink_is_the_link_of_the_first_address_that_is_present() {
+        let own = ["192.0.2.1", "198.51.100.1"].map(|text| text.parse().expect("an address"));
+        let present = [
+            (1, "127.0.0.1/8"),
+            (2, "198.51.100.1/24"),
+            (3, "192.0.2.1/24"),
+            (3, "fd99::1/64"),
+        ]
+        .map(|(link, text)| (link, text.parse().expect("an address")));
+        let (link, networks) = link_of(&own, &present).expect("a link");
+        let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+        assert_eq!(
+            (link, texts),
+            (3, vec!["192.0.2.0/24".into(), "fd99::/64".into()])
+        );
+        assert_eq!(link_of(&own, &present[..3]).map(|found| found.0), Some(3));
+        assert_eq!(link_of(&own, &present[..2]).map(|found| found.0), Some(2));
+        assert_eq!(link_of(&own, &present[..1]), None);
+    }
+
+    #[test]
+    fn the_link_survives_the_way_to_the_kernels_message_and_back() {
+        for local in ["192.0.2.1", "fd99::1"] {
+            let settings = Settings {
+                id: 4626,
+                port: 4789,
+                local: local.parse().expect("an address"),
+            };
+            let link = Vxlan {
+                settings,
+                mac: vxlan::mac("a"),
+                mtu: 1450,
+            };
+            let found = parse(&creation(link));
+            assert_eq!(found.settings, Some(settings));
+            assert_eq!((found.mac, found.mtu), (Some(link.mac), 1450));
+            assert!(!found.is_up && !found.is_foreign());
+        }
+    }
+
+    #[test]
+    fn a_vxlan_link_that_learns_or_has_a_group_is_not_usable() {
+        let group = "239.0.0.1".parse().expect("an address");
+        let data = vec![
+            InfoVxlan::Id(1),
+            InfoVxlan::Port(4789),
+            InfoVxlan::Local("192.0.2.1".parse().expect("an address")),
+        ];
+        assert!(settings(&data).is_some());
+        for other in [InfoVxlan::Learning(true), InfoVxlan::Group(group)] {
+            let mut data = data.clone();
+            data.push(other);
+            assert_eq!(settings(&data), None);
+        }
+    }
+}
