@@ -175,7 +175,16 @@ impl Pair {
     }
 
     fn start_in(&self, mode: &str) -> Agent {
-        self.start_with(&["--mode", mode])
+        self.start_with(&["--config-map", &self.config_map(), "--mode", mode])
+    }
+
+    /// Starts an agent with the configuration of the test's `ConfigMap` alone.
+    fn start_as_configured(&self) -> Agent {
+        self.start_with(&["--config-map", &self.config_map()])
+    }
+
+    fn config_map(&self) -> String {
+        format!("{}/braid", self.world.namespace)
     }
 
     /// Starts an agent with more arguments.

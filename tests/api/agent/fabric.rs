@@ -116,6 +116,7 @@ impl Pair {
                 .args(["agent", "--kubeconfig", kubeconfig])
                 .args(["--node-name", name])
                 .args(["--service-account", &format!("{namespace}/agent")])
+                .args(["--config-map", &format!("{namespace}/braid")])
                 .args(["--conflist", "/run/other/net.d/00-braid.conflist"])
                 .args(["--call-kubeconfig", "/run/other/net.d/kubeconfig"])
                 .args(["--call-credentials", "/run/other/api"])
@@ -245,15 +246,18 @@ fn on_one_link(world: &World) -> Rc<Ns> {
 #[test]
 fn nodes_behind_a_router_reach_each_other_through_vxlan_in_both_families() {
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.81.1.0/24", "fd81:1::/64"], &["192.0.2.1"]),
-        (&["10.81.2.0/24", "fd81:2::/64"], &["198.51.100.2"]),
+        (&["10.101.1.0/24", "fd81:1::/64"], &["192.0.2.1"]),
+        (&["10.101.2.0/24", "fd81:2::/64"], &["198.51.100.2"]),
     ];
     let Some(pair) = Pair::on("fabric-router", behind_a_router, nodes) else {
         return;
     };
     let _agent = pair.start_in("auto");
     let (_other, _relay) = pair.start_other("auto");
-    for (ns, range) in [(pair.host(), "10.81.2.0/24"), (&pair.other, "10.81.1.0/24")] {
+    for (ns, range) in [
+        (pair.host(), "10.101.2.0/24"),
+        (&pair.other, "10.101.1.0/24"),
+    ] {
         await_device(ns, range, LINK);
     }
     await_true("readiness", is_ready);
@@ -274,25 +278,25 @@ fn nodes_behind_a_router_reach_each_other_through_vxlan_in_both_families() {
         "{entries:?}"
     );
     let found = neighbours(pair.host());
-    for dst in ["10.81.2.0", "fd81:2::"] {
+    for dst in ["10.101.2.0", "fd81:2::"] {
         assert!(found.contains(&format!("{dst} {peer}")), "{found:?}");
     }
     let conflist = serde_json_of(super::CONFLIST);
     assert_eq!(conflist["plugins"][0]["plugins"][0]["mtu"], 1450);
-    pair.add_pods(["10.81.1.5/32", "10.81.2.5/32"]);
+    pair.add_pods(["10.101.1.5/32", "10.101.2.5/32"]);
     pair.add_pods(["fd81:1::5/128", "fd81:2::5/128"]);
-    assert_pings(pair.host(), "10.81.1.5", "10.81.2.5", 1422);
-    assert_pings(&pair.other, "10.81.2.5", "10.81.1.5", 1422);
+    assert_pings(pair.host(), "10.101.1.5", "10.101.2.5", 1422);
+    assert_pings(&pair.other, "10.101.2.5", "10.101.1.5", 1422);
     assert_pings(pair.host(), "fd81:1::5", "fd81:2::5", 1402);
     // A node's own packets have an address that is routed back through VXLAN.
-    assert!(pair.host().can_ping("10.81.2.5") && pair.other.can_ping("fd81:1::5"));
+    assert!(pair.host().can_ping("10.101.2.5") && pair.other.can_ping("fd81:1::5"));
 }
 
 #[test]
 fn mode_auto_takes_the_direct_path_while_it_passes_packets_of_pods() {
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.82.1.0/24"], &["192.0.2.1"]),
-        (&["10.82.2.0/24"], &["192.0.2.2"]),
+        (&["10.102.1.0/24"], &["192.0.2.1"]),
+        (&["10.102.2.0/24"], &["192.0.2.2"]),
     ];
     let Some(pair) = Pair::on("fabric-auto", on_one_link, nodes) else {
         return;
@@ -304,48 +308,54 @@ fn mode_auto_takes_the_direct_path_while_it_passes_packets_of_pods() {
     // A cloud that drops packets with addresses of pods.
     let rules = "add table netdev cloud\n\
          add chain netdev cloud in { type filter hook ingress device other priority 0; policy accept; }\n\
-         add rule netdev cloud in ip saddr 10.82.0.0/16 counter drop\n";
+         add rule netdev cloud in ip saddr 10.102.0.0/16 counter drop\n";
     fs::write("/run/cloud.nft", rules).expect("rules");
     pair.other.run("nft -f /run/cloud.nft");
     let _agent = pair.start_in("auto");
     let (_other, _relay) = pair.start_other("auto");
-    await_device(pair.host(), "10.82.2.0/24", LINK);
-    await_device(&pair.other, "10.82.1.0/24", LINK);
+    await_device(pair.host(), "10.102.2.0/24", LINK);
+    await_device(&pair.other, "10.102.1.0/24", LINK);
     await_true("readiness", is_ready);
-    pair.add_pods(["10.82.1.5/32", "10.82.2.5/32"]);
-    assert_pings(pair.host(), "10.82.1.5", "10.82.2.5", 1422);
-    assert_pings(&pair.other, "10.82.2.5", "10.82.1.5", 1422);
+    pair.add_pods(["10.102.1.5/32", "10.102.2.5/32"]);
+    assert_pings(pair.host(), "10.102.1.5", "10.102.2.5", 1422);
+    assert_pings(&pair.other, "10.102.2.5", "10.102.1.5", 1422);
     // Probes are dropped on their way.
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(device(pair.host(), "10.82.2.0/24"), LINK);
+    assert_eq!(device(pair.host(), "10.102.2.0/24"), LINK);
     pair.other.run("nft delete table netdev cloud");
-    for (ns, range) in [(pair.host(), "10.82.2.0/24"), (&pair.other, "10.82.1.0/24")] {
+    for (ns, range) in [
+        (pair.host(), "10.102.2.0/24"),
+        (&pair.other, "10.102.1.0/24"),
+    ] {
         await_device(ns, range, "other");
     }
-    assert_pings(pair.host(), "10.82.1.5", "10.82.2.5", 1472);
+    assert_pings(pair.host(), "10.102.1.5", "10.102.2.5", 1472);
     pair.other.run("nft -f /run/cloud.nft");
-    for (ns, range) in [(pair.host(), "10.82.2.0/24"), (&pair.other, "10.82.1.0/24")] {
+    for (ns, range) in [
+        (pair.host(), "10.102.2.0/24"),
+        (&pair.other, "10.102.1.0/24"),
+    ] {
         await_device(ns, range, LINK);
     }
-    assert_pings(pair.host(), "10.82.1.5", "10.82.2.5", 1422);
-    assert_pings(&pair.other, "10.82.2.5", "10.82.1.5", 1422);
+    assert_pings(pair.host(), "10.102.1.5", "10.102.2.5", 1422);
+    assert_pings(&pair.other, "10.102.2.5", "10.102.1.5", 1422);
 }
 
 #[test]
 fn a_new_node_on_a_shared_link_is_direct_within_seconds_though_its_agent_is_dead() {
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.83.1.0/24", "fd83:1::/64"], &["192.0.2.1"]),
-        (&["10.83.2.0/24"], &["192.0.2.2"]),
+        (&["10.103.1.0/24", "fd83:1::/64"], &["192.0.2.1"]),
+        (&["10.103.2.0/24"], &["192.0.2.2"]),
     ];
     let Some(pair) = Pair::on("fabric-dead", on_one_link, nodes) else {
         return;
     };
     let (other, _relay) = pair.start_other("auto");
-    await_device(&pair.other, "10.83.1.0/24", LINK);
+    await_device(&pair.other, "10.103.1.0/24", LINK);
     other.kill();
     let start = Instant::now();
     let agent = pair.start_in("auto");
-    await_device(pair.host(), "10.83.2.0/24", "other");
+    await_device(pair.host(), "10.103.2.0/24", "other");
     assert!(
         start.elapsed() < Duration::from_secs(10),
         "{:?}",
@@ -363,14 +373,14 @@ fn a_new_node_on_a_shared_link_is_direct_within_seconds_though_its_agent_is_dead
     let _agent = pair.start_in("auto");
     let seen = monitor.wait_with_output().expect("its end").stdout;
     let seen = String::from_utf8_lossy(&seen);
-    assert!(!seen.contains("10.83.2.0/24"), "{seen}");
+    assert!(!seen.contains("10.103.2.0/24"), "{seen}");
 }
 
 #[test]
 fn an_ipv6_only_underlay_carries_both_families() {
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.84.1.0/24", "fd84:1::/64"], &["fd99::1"]),
-        (&["10.84.2.0/24", "fd84:2::/64"], &["fd99::2"]),
+        (&["10.104.1.0/24", "fd84:1::/64"], &["fd99::1"]),
+        (&["10.104.2.0/24", "fd84:2::/64"], &["fd99::2"]),
     ];
     let connect = |world: &World| world.sandbox.outside("other", "fd99::1/64", "fd99::2/64");
     let Some(pair) = Pair::on("fabric-six", connect, nodes) else {
@@ -378,48 +388,48 @@ fn an_ipv6_only_underlay_carries_both_families() {
     };
     let agent = pair.start_in("vxlan");
     let (_other, _relay) = pair.start_other("auto");
-    await_device(pair.host(), "10.84.2.0/24", LINK);
+    await_device(pair.host(), "10.104.2.0/24", LINK);
     await_device(pair.host(), "fd84:2::/64", LINK);
     let link = pair.host().the_link(LINK);
     assert_eq!(link["linkinfo"]["info_data"]["local6"], "fd99::1");
     assert_eq!(link["mtu"], 1430);
-    pair.add_pods(["10.84.1.5/32", "10.84.2.5/32"]);
+    pair.add_pods(["10.104.1.5/32", "10.104.2.5/32"]);
     pair.add_pods(["fd84:1::5/128", "fd84:2::5/128"]);
-    await_device(&pair.other, "10.84.1.0/24", "other");
+    await_device(&pair.other, "10.104.1.0/24", "other");
     await_device(&pair.other, "fd84:1::/64", "other");
-    assert_pings(pair.host(), "10.84.1.5", "10.84.2.5", 1402);
+    assert_pings(pair.host(), "10.104.1.5", "10.104.2.5", 1402);
     assert_pings(pair.host(), "fd84:1::5", "fd84:2::5", 1382);
     agent.kill();
     let _agent = pair.start_in("auto");
-    await_device(pair.host(), "10.84.2.0/24", "other");
+    await_device(pair.host(), "10.104.2.0/24", "other");
     await_device(pair.host(), "fd84:2::/64", "other");
-    assert_pings(pair.host(), "10.84.1.5", "10.84.2.5", 1472);
+    assert_pings(pair.host(), "10.104.1.5", "10.104.2.5", 1472);
     assert_pings(&pair.other, "fd84:2::5", "fd84:1::5", 1452);
 }
 
 #[test]
 fn a_node_that_leaves_and_comes_back_with_other_ranges_leaves_no_entry_and_those_of_others_stay() {
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.85.1.0/24"], &["192.0.2.1"]),
-        (&["10.85.2.0/24"], &["192.0.2.2", "192.0.2.22"]),
+        (&["10.105.1.0/24"], &["192.0.2.1"]),
+        (&["10.105.2.0/24"], &["192.0.2.2", "192.0.2.22"]),
     ];
     let Some(pair) = Pair::on("fabric-back", on_one_link, nodes) else {
         return;
     };
     let _agent = pair.start_in("vxlan");
-    await_device(pair.host(), "10.85.2.0/24", LINK);
+    await_device(pair.host(), "10.105.2.0/24", LINK);
     for command in [
         "bridge fdb append 02:00:00:00:00:99 dev braid-vxlan dst 192.0.2.99 self permanent",
-        "ip neigh add 10.85.99.0 lladdr 02:00:00:00:00:99 dev braid-vxlan nud permanent",
-        "ip route add 10.85.99.0/24 via 192.0.2.99 proto bird",
-        "ip route add 10.85.98.0/24 dev braid-vxlan scope link",
-        "ip rule add pref 4700 from 10.85.99.0 lookup 98",
+        "ip neigh add 10.105.99.0 lladdr 02:00:00:00:00:99 dev braid-vxlan nud permanent",
+        "ip route add 10.105.99.0/24 via 192.0.2.99 proto bird",
+        "ip route add 10.105.98.0/24 dev braid-vxlan scope link",
+        "ip rule add pref 4700 from 10.105.99.0 lookup 98",
     ] {
         pair.host().run(command);
     }
     let foreign = [
         "02:00:00:00:00:99 192.0.2.99",
-        "10.85.99.0 02:00:00:00:00:99",
+        "10.105.99.0 02:00:00:00:00:99",
     ]
     .map(str::to_owned);
     let peer = mac("fabric-back-b");
@@ -437,15 +447,15 @@ fn a_node_that_leaves_and_comes_back_with_other_ranges_leaves_no_entry_and_those
             all
         };
         of(fdb(pair.host()), &peer) == expected(fdb_entry, &foreign[0])
-            && of(neighbours(pair.host()), "10.85.") == expected(neighbour, &foreign[1])
+            && of(neighbours(pair.host()), "10.105.") == expected(neighbour, &foreign[1])
     };
-    assert!(is(Some("192.0.2.2"), Some("10.85.2.0")));
+    assert!(is(Some("192.0.2.2"), Some("10.105.2.0")));
     pair.delete_node(&pair.names[1]);
     await_true("end of the entries", || is(None, None));
-    assert_eq!(device(pair.host(), "10.85.2.0/24"), "");
-    pair.create_node(&pair.names[1], "10.85.7.0/24", "192.0.2.3");
-    await_true("new entries", || is(Some("192.0.2.3"), Some("10.85.7.0")));
-    await_device(pair.host(), "10.85.7.0/24", LINK);
+    assert_eq!(device(pair.host(), "10.105.2.0/24"), "");
+    pair.create_node(&pair.names[1], "10.105.7.0/24", "192.0.2.3");
+    await_true("new entries", || is(Some("192.0.2.3"), Some("10.105.7.0")));
+    await_device(pair.host(), "10.105.7.0/24", LINK);
     // The node gets another address.
     let patch = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.4"}]}});
     let patch = format!("--patch={patch}");
@@ -457,10 +467,12 @@ fn a_node_that_leaves_and_comes_back_with_other_ranges_leaves_no_entry_and_those
         &patch,
     ];
     pair.world.server.kubectl(&arguments, None);
-    await_true("another entry", || is(Some("192.0.2.4"), Some("10.85.7.0")));
+    await_true("another entry", || {
+        is(Some("192.0.2.4"), Some("10.105.7.0"))
+    });
     for (command, what) in [
-        ("ip -j route show 10.85.99.0/24 proto bird", "a route"),
-        ("ip -j route show 10.85.98.0/24", "a route on the link"),
+        ("ip -j route show 10.105.99.0/24 proto bird", "a route"),
+        ("ip -j route show 10.105.98.0/24", "a route on the link"),
         ("ip -j rule show pref 4700", "a rule"),
     ] {
         assert_eq!(pair.host().list(command).len(), 1, "{what}");
@@ -469,7 +481,7 @@ fn a_node_that_leaves_and_comes_back_with_other_ranges_leaves_no_entry_and_those
 
 #[test]
 fn a_change_of_mode_loses_no_packet() {
-    let Some(pair) = Pair::new("fabric-mode", 86) else {
+    let Some(pair) = Pair::new("fabric-mode", 106) else {
         return;
     };
     // The other node passes packets of both paths, set up by hand as docs/agent.md describes.
@@ -479,20 +491,20 @@ fn a_change_of_mode_loses_no_packet() {
             "ip link add {LINK} address {peer} mtu 1450 up type vxlan id 4626 local 192.0.2.2 \
              dstport 4789 nolearning"
         ),
-        "ip addr add 10.86.2.0/32 dev braid-vxlan",
+        "ip addr add 10.106.2.0/32 dev braid-vxlan",
         &format!("bridge fdb append {own} dev {LINK} dst 192.0.2.1 self permanent"),
-        &format!("ip neigh add 10.86.1.0 lladdr {own} dev {LINK} nud permanent"),
-        "ip route add 10.86.1.0/24 via 192.0.2.1",
+        &format!("ip neigh add 10.106.1.0 lladdr {own} dev {LINK} nud permanent"),
+        "ip route add 10.106.1.0/24 via 192.0.2.1",
     ] {
         pair.other.run(command);
     }
-    pair.add_pods(["10.86.1.5/32", "10.86.2.5/32"]);
+    pair.add_pods(["10.106.1.5/32", "10.106.2.5/32"]);
     let mut agent = pair.start_in("vxlan");
-    await_device(pair.host(), "10.86.2.0/24", LINK);
+    await_device(pair.host(), "10.106.2.0/24", LINK);
     await_true("readiness", is_ready);
     let ping = pair.host().enter(|| {
         Command::new("ping")
-            .args(["-q", "-i", "0.02", "-I", "10.86.1.5", "10.86.2.5"])
+            .args(["-q", "-i", "0.02", "-I", "10.106.1.5", "10.106.2.5"])
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("ping")
@@ -506,7 +518,7 @@ fn a_change_of_mode_loses_no_packet() {
     ] {
         agent.kill();
         agent = pair.start_in(mode);
-        await_device(pair.host(), "10.86.2.0/24", expected);
+        await_device(pair.host(), "10.106.2.0/24", expected);
         let has_link = mode != "direct";
         await_true("link of the mode", || {
             pair.host().link(LINK).is_some() == has_link
@@ -520,13 +532,13 @@ fn a_change_of_mode_loses_no_packet() {
     assert!(!printed.contains("errors"), "{printed}");
     agent.kill();
     let _agent = pair.start_in("none");
-    await_device(pair.host(), "10.86.2.0/24", "");
+    await_device(pair.host(), "10.106.2.0/24", "");
     assert!(pair.host().list("ip -j rule show pref 4626").is_empty());
 }
 
 #[test]
 fn a_comparison_repairs_the_link_and_a_link_of_another_kind_stays() {
-    let Some(pair) = Pair::new("fabric-repair", 87) else {
+    let Some(pair) = Pair::new("fabric-repair", 107) else {
         return;
     };
     pair.host().run("ip link add braid-vxlan type bridge");
@@ -536,14 +548,14 @@ fn a_comparison_repairs_the_link_and_a_link_of_another_kind_stays() {
         ask("/readyz").is_some_and(|(_, body)| body == reason)
     });
     pair.host().run("ip link del braid-vxlan");
-    await_device(pair.host(), "10.87.2.0/24", LINK);
+    await_device(pair.host(), "10.107.2.0/24", LINK);
     agent.kill();
     // A VXLAN link with other settings is made again.
     pair.host().run("ip link del braid-vxlan");
     pair.host()
         .run("ip link add braid-vxlan type vxlan id 1 dstport 4789 local 192.0.2.1");
     let _agent = pair.start_in("vxlan");
-    await_device(pair.host(), "10.87.2.0/24", LINK);
+    await_device(pair.host(), "10.107.2.0/24", LINK);
     for (number, fault) in [
         "ip link set braid-vxlan down",
         "ip addr flush dev braid-vxlan",
@@ -556,13 +568,13 @@ fn a_comparison_repairs_the_link_and_a_link_of_another_kind_stays() {
         pair.host().run(fault);
         // Any change of a Node leads to a comparison.
         let name = format!("fabric-repair-{number}");
-        pair.create_node(&name, &format!("10.87.{}.0/24", number + 10), "192.0.2.9");
-        await_device(pair.host(), &format!("10.87.{}.0/24", number + 10), LINK);
-        await_device(pair.host(), "10.87.2.0/24", LINK);
-        assert_eq!(pair.host().addrs(LINK), ["10.87.1.0/32"], "{fault}");
+        pair.create_node(&name, &format!("10.107.{}.0/24", number + 10), "192.0.2.9");
+        await_device(pair.host(), &format!("10.107.{}.0/24", number + 10), LINK);
+        await_device(pair.host(), "10.107.2.0/24", LINK);
+        assert_eq!(pair.host().addrs(LINK), ["10.107.1.0/32"], "{fault}");
         assert_eq!(pair.host().the_link(LINK)["mtu"], 1450, "{fault}");
         let peer = mac(&pair.names[1]);
-        assert!(neighbours(pair.host()).contains(&format!("10.87.2.0 {peer}")));
+        assert!(neighbours(pair.host()).contains(&format!("10.107.2.0 {peer}")));
         assert!(fdb(pair.host()).contains(&format!("{peer} 192.0.2.2")));
     }
 }

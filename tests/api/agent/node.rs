@@ -74,7 +74,7 @@ fn the_network_of_another_program_stays_and_becomes_the_default_network() {
     fs::write(FOREIGN, &text).expect("a configuration");
     let loopback = r#"{"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}"#;
     fs::write("/etc/cni/net.d/05-loopback.conf", loopback).expect("a configuration");
-    let _agent = pair.start();
+    let _agent = pair.start_as_configured();
     await_true("readiness", is_ready);
     assert_eq!(fs::read_to_string(FOREIGN).expect("a file"), text);
     let list = serde_json_of(CONFLIST);
@@ -166,7 +166,7 @@ fn an_installation_without_an_agent_is_taken_over_with_its_network() {
     fs::write(CONFLIST, installed.to_string()).expect("a file");
     fs::create_dir_all("/etc/cni/net.d/braid.d").expect("a folder");
     fs::write(KUBECONFIG, "{}").expect("a file");
-    let _agent = pair.start();
+    let _agent = pair.start_as_configured();
     await_true("readiness", is_ready);
     let list = serde_json_of(CONFLIST);
     assert_eq!(list["cniVersion"], "1.1.0");
@@ -211,7 +211,7 @@ fn a_file_can_have_the_configuration_and_the_environment_precedes_it() {
     };
     let path = "/run/config.yaml";
     fs::write(path, "{mtu: 1400, noMasquerade: [203.0.113.0/24]}").expect("a file");
-    let agent = pair.start_with(&["--config", path]);
+    let agent = pair.start_with(&["--config", path, "--mode", "direct"]);
     await_true("readiness", is_ready);
     assert_eq!(network()["mtu"], 1400);
     let set = pair
@@ -308,14 +308,14 @@ fn a_server_that_accepts_and_never_answers_does_not_stop_the_agent() {
 
 #[test]
 fn an_agent_without_a_server_waits_without_a_busy_loop_and_is_ready_soon_after() {
-    let Some(pair) = Pair::with_faults("agent-away", 83, vec![Fault::Cut; 12]) else {
+    let Some(pair) = Pair::with_faults("agent-away", 83, vec![Fault::Cut; 24]) else {
         return;
     };
     let _agent = pair.start();
     await_body("nodes are not known yet");
     let start = Instant::now();
     await_true("readiness", is_ready);
-    // Three watches with pauses of 1, 2 and 4 s send the twelve requests.
+    // Six watches with pauses of 1, 2 and 4 s send the requests.
     assert!(
         start.elapsed() > Duration::from_secs(3),
         "{:?}",

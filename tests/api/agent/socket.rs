@@ -206,7 +206,7 @@ fn asks() -> Value {
 
 #[test]
 fn with_an_agent_no_call_sends_a_request_to_the_api() {
-    let Some(node) = Served::new("socket-alive", 81) else {
+    let Some(node) = Served::new("socket-alive", 91) else {
         return;
     };
     let mode = fs::metadata(SOCKET).expect("a socket").permissions().mode();
@@ -240,7 +240,7 @@ fn with_an_agent_no_call_sends_a_request_to_the_api() {
 
 #[test]
 fn a_pod_with_another_uid_is_refused_also_by_the_agents_answer() {
-    let Some(node) = Served::new("socket-uid", 82) else {
+    let Some(node) = Served::new("socket-uid", 92) else {
         return;
     };
     let pod = node.pod("web", &asks());
@@ -252,7 +252,7 @@ fn a_pod_with_another_uid_is_refused_also_by_the_agents_answer() {
 
 #[test]
 fn a_stopped_agent_is_waited_for_once_and_a_killed_one_never() {
-    let Some(node) = Served::new("socket-stop", 83) else {
+    let Some(node) = Served::new("socket-stop", 93) else {
         return;
     };
     node.signal("STOP");
@@ -292,7 +292,7 @@ fn a_stopped_agent_is_waited_for_once_and_a_killed_one_never() {
 
 #[test]
 fn known_pods_start_without_the_api_and_known_networks_without_both() {
-    let Some(mut node) = Served::new("socket-away", 84) else {
+    let Some(mut node) = Served::new("socket-away", 94) else {
         return;
     };
     let [known, told, other, unknown] = ["a", "b", "c", "d"].map(|name| node.pod(name, &asks()));
@@ -316,7 +316,7 @@ fn known_pods_start_without_the_api_and_known_networks_without_both() {
 
 #[test]
 fn hostile_clients_delay_no_pod_and_cost_little_memory() {
-    let Some(node) = Served::new("socket-hostile", 85) else {
+    let Some(node) = Served::new("socket-hostile", 95) else {
         return;
     };
     let pod = node.pod("web", &asks());
@@ -347,7 +347,7 @@ fn hostile_clients_delay_no_pod_and_cost_little_memory() {
 
 #[test]
 fn an_agent_costs_a_call_few_system_calls() {
-    let Some(node) = Served::new("socket-cost", 86) else {
+    let Some(node) = Served::new("socket-cost", 96) else {
         return;
     };
     let alone = node.pair.world.sandbox.pod("alone");
