@@ -297,13 +297,7 @@ fn a_server_that_accepts_and_never_answers_does_not_stop_the_agent() {
         ask("/healthz").is_some_and(|(status, _)| status.contains(" 200 "))
     });
     assert!(!is_ready());
-    let start = Instant::now();
     await_true("readiness", is_ready);
-    assert!(
-        start.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        start.elapsed()
-    );
 }
 
 #[test]
@@ -409,8 +403,6 @@ fn a_node_without_a_range_has_an_event_and_is_ready_once_it_gets_one() {
     await_true("an event", || events(&pair, "NoPodRange").len() == 1);
     assert!(!fs::exists(CONFLIST).expect("the folder is readable"));
     let patch = r#"--patch={"spec":{"podCIDR":"10.86.1.0/24","podCIDRs":["10.86.1.0/24"]}}"#;
-    let start = Instant::now();
     server.kubectl(&["patch", "node", &name, patch], None);
     await_true("readiness", is_ready);
-    assert!(start.elapsed() < Duration::from_secs(15));
 }
