@@ -1,4 +1,4 @@
-//! The configuration in use: the last valid one, and what is wrong with a later one.
+//! The configuration in use: the last valid one, and the fault of a later one.
 
 use crate::cluster::config::{Config, Overrides};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ const KEY: &str = "config.yaml";
 /// The configuration in use.
 #[derive(Debug)]
 pub struct Configuration {
-    /// Where the text is, for messages.
+    /// Place of the text, for messages.
     origin: String,
     overrides: Overrides,
     /// Text of a list that is still arriving.
@@ -79,7 +79,7 @@ impl Configuration {
         self.valid.as_ref()
     }
 
-    /// Returns what is wrong with the present text.
+    /// Returns the fault of the present text.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }

@@ -48,7 +48,7 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Name of the node.
     pub node_name: String,
-    /// Where the configuration is.
+    /// Place of the configuration.
     pub config: Source,
     /// Values of the environment, which precede the configuration.
     pub overrides: Overrides,
@@ -60,7 +60,7 @@ pub struct Options {
     pub account: Account,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
-    /// Deletes what the agent made on the node, and makes nothing.
+    /// Deletes the agent's state on the node, and sets up nothing.
     pub is_removal: bool,
 }
 

@@ -95,7 +95,7 @@ impl<S, T> Resource for Slim<S, T> {
     }
 }
 
-/// An object of which a text is kept.
+/// An object that is kept as a text.
 pub trait Kept {
     /// Namespace and name; `None` without them, which no API server sends.
     fn name(&self) -> Option<ObjectName>;

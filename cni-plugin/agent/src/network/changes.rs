@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  link ─► addresses ─► FDB, neighbours ─► probes' routes and rules ─► routes
-//!                       then what is no longer desired, in the opposite order
+//!                       then undesired objects are deleted, in the opposite order
 //! ```
 
 use super::routes::{Desired, Fdb, Neighbour, Present, Route, Rule, State, Table};

@@ -144,8 +144,8 @@ pub fn desired(situation: &Situation<'_>, passing: &BTreeSet<Target>) -> (Desire
     (Desired { link, state }, unrouted)
 }
 
-/// Adds what the VXLAN link needs to reach the range. In mode `auto` a node has it also while its
-/// route is direct, so that the route alone decides.
+/// Adds the entries by which the VXLAN link reaches the range. In mode `auto` they exist also while
+/// its route is direct, so that the route alone decides.
 fn reach_by_vxlan(state: &mut State, accepted: &Accepted<'_>, dst: IpAddr) {
     let mac = vxlan::mac(&accepted.node.name);
     state.fdb.insert(Fdb { mac, dst });

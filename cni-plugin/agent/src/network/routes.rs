@@ -1,4 +1,4 @@
-//! What the agent keeps in the kernel for traffic to other nodes: routes, neighbours, FDB entries,
+//! State of the agent in the kernel for traffic to other nodes: routes, neighbours, FDB entries,
 //! rules, and the addresses of the VXLAN link.
 
 use super::vxlan::{self, Found, Vxlan};
@@ -102,7 +102,7 @@ pub struct Desired {
 pub struct Present {
     /// The link with the name of the VXLAN link.
     pub link: Option<Found>,
-    /// All else. FDB entries are those of every owner, see [`Present::own_fdb`].
+    /// All else. The FDB entries include those of other programs, see [`Present::own_fdb`].
     pub state: State,
 }
 

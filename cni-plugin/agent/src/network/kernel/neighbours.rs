@@ -91,7 +91,7 @@ fn parts(message: &NeighbourMessage) -> (Option<IpAddr>, Option<Mac>) {
     (dst, mac)
 }
 
-/// Parses an address. Those of FDB entries have no family, only a length.
+/// Parses an address. Addresses of FDB entries have no family, only a length.
 fn ip(address: &NeighbourAddress) -> Option<IpAddr> {
     if let NeighbourAddress::Inet(address) = address {
         return Some(IpAddr::V4(*address));

@@ -121,7 +121,7 @@ impl Probes {
     }
 }
 
-/// What the task and the agent's loop share.
+/// Values that the task and the agent's loop share.
 #[derive(Debug, Default)]
 struct Shared {
     assignment: Mutex<Assignment>,
