@@ -52,29 +52,39 @@ struct Pair {
 impl Pair {
     /// Creates two nodes with these last bytes of 10.`net`.x.0/24 as pod ranges, without an agent.
     fn new(test: &str, net: u8) -> Option<Self> {
-        Some(Self::in_world(World::new(test)?, net))
+        Some(Self::of_net(World::new(test)?, net))
     }
 
     /// Like [`Pair::new`], with an API server that begins with these faults.
     fn with_faults(test: &str, net: u8, faults: Vec<Fault>) -> Option<Self> {
-        Some(Self::in_world(World::with(test, faults, Fault::None)?, net))
+        Some(Self::of_net(World::with(test, faults, Fault::None)?, net))
     }
 
-    fn in_world(world: World, net: u8) -> Self {
-        let test = world.namespace.clone();
+    fn of_net(world: World, net: u8) -> Self {
         let other = world
             .sandbox
             .outside("other", "192.0.2.1/24", "192.0.2.2/24");
+        let ranges = [1, 2].map(|node| format!("10.{net}.{node}.0/24"));
+        let nodes: [(&[&str], &[&str]); 2] = [
+            (&[&ranges[0]], &["192.0.2.1"]),
+            (&[&ranges[1]], &["192.0.2.2"]),
+        ];
+        Self::in_world(world, other, nodes)
+    }
+
+    /// Creates two nodes with these ranges and addresses, of which `other` is the second.
+    fn in_world(world: World, other: Rc<Ns>, nodes: [(&[&str], &[&str]); 2]) -> Self {
         fs::create_dir_all("/etc/cni/net.d").expect("a folder for the conflist");
-        let names = ["a", "b"].map(|name| format!("{test}-{name}"));
+        let names = ["a", "b"].map(|name| format!("{}-{name}", world.namespace));
         let pair = Self {
             world,
             other,
             names,
             created: RefCell::default(),
         };
-        pair.create_node(&pair.names[0], &format!("10.{net}.1.0/24"), "192.0.2.1");
-        pair.create_node(&pair.names[1], &format!("10.{net}.2.0/24"), "192.0.2.2");
+        for (name, (ranges, addresses)) in pair.names.iter().zip(nodes) {
+            pair.create_node_of(name, ranges, addresses);
+        }
         pair.allow();
         pair
     }

@@ -11,7 +11,6 @@ use super::{Agent, Pair, ask, await_true, is_ready, serde_json_of};
 use crate::{World, json, write_kubeconfig};
 use braid_testbed::relay::relay;
 use braid_tests::{Ns, Value};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -77,19 +76,7 @@ impl Pair {
     ) -> Option<Self> {
         let world = World::new(test)?;
         let other = connect(&world);
-        fs::create_dir_all("/etc/cni/net.d").expect("a folder for the conflist");
-        let names = ["a", "b"].map(|name| format!("{test}-{name}"));
-        let pair = Self {
-            world,
-            other,
-            names,
-            created: RefCell::default(),
-        };
-        for (name, (ranges, addresses)) in pair.names.iter().zip(nodes) {
-            pair.create_node_of(name, ranges, addresses);
-        }
-        pair.allow();
-        Some(pair)
+        Some(Self::in_world(world, other, nodes))
     }
 
     fn host(&self) -> &Ns {
