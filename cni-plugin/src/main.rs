@@ -1,4 +1,4 @@
-//! Entry point of the only binary, which selects a plugin or a command.
+//! Entry point of the plugin, which selects a plugin type or a command.
 //!
 //! A process with the environment variable `CNI_COMMAND` is a plugin call. The variable is checked
 //! first. The name of the started file selects the plugin, such as `bridge`. The file is a link to

@@ -2,8 +2,9 @@
 //! missing.
 
 use crate::{Fault, World, json, token, write_kubeconfig};
+use braid_client::api::{Access, Api};
 use braid_core::k8s::source::{Source, SourceError};
-use braid_node::source::api::{Access, Api, Limits};
+use braid_node::source::client::protocol::Limits;
 use braid_tests::Value;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -37,20 +38,12 @@ fn each_kind_of_credentials_is_accepted() {
         json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)}),
     ] {
         let mut api = Api::new(
-            Access::Kubeconfig(write_kubeconfig(&data, &user)),
+            Access::new(write_kubeconfig(&data, &user)),
             Limits::default(),
         );
         api.pod(&world.name("web"), None, &[])
             .unwrap_or_else(|err| panic!("{user}: {err}"));
     }
-    fs::write("/run/ca.crt", &server.authority).expect("the authority's certificate");
-    let in_pod = Access::ServiceAccount {
-        folder: "/run".into(),
-        server: world.proxy.url(),
-    };
-    Api::new(in_pod, Limits::default())
-        .pod(&world.name("web"), None, &[])
-        .expect("as a pod");
 }
 
 #[test]
@@ -125,7 +118,7 @@ fn a_server_of_another_authority_is_a_permanent_error() {
         .stderr(Stdio::null());
     assert!(openssl.status().expect("openssl starts").success());
     let cluster = json!({"server": world.proxy.url(), "certificate-authority": "/run/other.crt"});
-    let access = Access::Kubeconfig(write_kubeconfig(&cluster, &json!({"token": "some-token"})));
+    let access = Access::new(write_kubeconfig(&cluster, &json!({"token": "some-token"})));
     let text = why(Api::new(access, Limits::default()).pod(&world.name("web"), None, &[]));
     assert!(text.contains("invalid peer certificate"), "{text}");
     assert_eq!(world.proxy.connections(), 2, "once by each version of HTTP");

@@ -2,7 +2,7 @@
 
 use crate::{Fault, World, annotate, annotations, json, uid};
 use braid_core::k8s::source::{Source, SourceError};
-use braid_node::source::api::Limits;
+use braid_node::source::client::protocol::Limits;
 use std::time::{Duration, Instant};
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
@@ -162,16 +162,13 @@ fn a_server_that_is_down_is_a_temporary_error_within_the_budget() {
         return;
     };
     let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
-    let access = braid_node::source::api::Access::Kubeconfig(crate::write_kubeconfig(
+    let access = braid_client::api::Access::new(crate::write_kubeconfig(
         &cluster,
         &json!({"token": "some-token"}),
     ));
     let start = Instant::now();
-    let why = passing(braid_node::source::api::Api::new(access, SHORT).pod(
-        &world.name("web"),
-        None,
-        &[],
-    ));
+    let why =
+        passing(braid_client::api::Api::new(access, SHORT).pod(&world.name("web"), None, &[]));
     assert!(
         why.starts_with("get pod down/web: 127.0.0.1:1: Connection refused (os error 111), tried "),
         "{why}"

@@ -19,9 +19,10 @@ mod proxy;
 mod server;
 mod token;
 
+use braid_client::api::{Access, Api};
 use braid_core::k8s::source::{Edit, Source, SourceError};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName};
-use braid_node::source::api::{Access, Api, Limits};
+use braid_node::source::client::protocol::Limits;
 use braid_tests::{Sandbox, Value, json};
 use proxy::{Fault, Proxy};
 use server::Server;
@@ -103,7 +104,7 @@ impl World {
     /// Returns braid's client of the API server for the shipped service account. `user` is the user
     /// entry of its kubeconfig.
     fn api(&self, user: &Value, limits: Limits) -> Api {
-        Api::new(Access::Kubeconfig(self.kubeconfig(user)), limits)
+        Api::new(Access::new(self.kubeconfig(user)), limits)
     }
 
     /// Returns braid's client of the API server with the credentials and time limits of a real

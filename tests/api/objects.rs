@@ -3,7 +3,7 @@
 use crate::{World, annotate, annotations, json, steady, uid};
 use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, Pod};
-use braid_node::source::api::Limits;
+use braid_node::source::client::protocol::Limits;
 use braid_tests::Value;
 use std::cell::Cell;
 
@@ -336,7 +336,7 @@ fn an_event_is_created_for_the_pod() {
     let message = format!("item 2: interface \"a/b\"{}", "ä".repeat(1000));
     let event = Event {
         severity: Severity::Warning,
-        reason: "InvalidAnnotation",
+        reason: "InvalidAnnotation".into(),
         message,
     };
     world

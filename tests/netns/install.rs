@@ -419,7 +419,7 @@ fn parallel_installs_run_one_after_another_and_succeed() {
     let said = install_in_parallel(&[&[][..]; 6]);
     let copies = said
         .iter()
-        .filter(|said| said.contains("copy this program"))
+        .filter(|said| said.contains("copy braid\n"))
         .count();
     assert_eq!(
         (

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Path of the `braid` under test. This is `$BRAID_BIN` if set. Otherwise it is a development build
+/// Path of the `braid` under test, with `braid-agent` beside it. This is `$BRAID_BIN` if set. Otherwise it is a development build
 /// beside the test program, and a line on standard error says so. The cargo that runs the tests
 /// makes this build. If cargo does not run the tests, the build must already exist.
 pub fn braid() -> &'static Path {
@@ -25,7 +25,7 @@ fn built_and_said() -> PathBuf {
     path
 }
 
-/// Builds `braid` beside the test program, in `target/<host>/<profile>`.
+/// Builds `braid` and `braid-agent` beside the test program, in `target/<host>/<profile>`.
 fn build() -> PathBuf {
     let own = env::current_exe().expect("path of the test program");
     let folder = own
@@ -37,12 +37,19 @@ fn build() -> PathBuf {
     };
     let release = folder.ends_with("release").then_some("--release");
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "braid"])
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "braid",
+            "--package",
+            "braid-agent",
+        ])
         .args(release)
         .status();
     assert!(
         built.expect("cargo starts").success(),
-        "cargo build --package braid failed"
+        "cargo build of braid failed"
     );
     folder.join("braid")
 }

@@ -5,6 +5,11 @@ use braid_testbed::sh;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Package and program of the plugin.
+pub(crate) const BRAID: &str = "braid";
+/// Package and program of the agent, which is also the client of calls.
+pub(crate) const COMPANION: &str = "braid-agent";
+
 /// Builds `package` in release mode and returns the path of its binary `name`.
 pub(crate) fn package(package: &str, name: &str) -> Result<PathBuf> {
     sh::run(&mut sh::cmd(

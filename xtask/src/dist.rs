@@ -1,9 +1,11 @@
-//! `cargo xtask dist`: builds the shipped binary, linked statically with musl.
+//! `cargo xtask dist`: builds the shipped binaries, linked statically with musl: `braid`, and beside
+//! it `braid-agent`.
 //!
 //! A plugin call takes two milliseconds, so start-up time counts. At its start glibc executes CPUID
 //! forty times, which traps in a virtual machine each time. It also looks for libraries, which a
 //! static binary does not use. Together this takes 0.3 ms.
 
+use crate::build::{BRAID, COMPANION};
 use crate::compiler::Compiler;
 use crate::{build, order};
 use anyhow::{Context, Result, anyhow, bail};
@@ -20,10 +22,12 @@ const C_COMPILER: &str = "musl-gcc";
 
 pub(crate) fn run() -> Result<()> {
     let braid = braid()?;
-    let size = fs::metadata(&braid)
-        .with_context(|| format!("look at {}", braid.display()))?
-        .len();
-    println!("{}  {} KiB", braid.display(), size / 1024);
+    for program in [&braid, &braid.with_file_name(COMPANION)] {
+        let size = fs::metadata(program)
+            .with_context(|| format!("look at {}", program.display()))?
+            .len();
+        println!("{}  {} KiB", program.display(), size / 1024);
+    }
     Ok(())
 }
 
@@ -31,22 +35,23 @@ pub(crate) fn run() -> Result<()> {
 /// compiler if possible.
 pub(crate) fn braid() -> Result<PathBuf> {
     let toolchain = Toolchain::find().map_or_else(Toolchain::install, Ok)?;
+    toolchain.build(COMPANION, &[])?;
     // Builds the same code twice, except for the dependencies: first with symbols for the trace,
     // then with the list from the trace.
     let list = if nix::unistd::Uid::effective().is_root() {
         toolchain
-            .build(&["strip=none"])
+            .build(BRAID, &["strip=none"])
             .and_then(|braid| order::list(&braid))
     } else {
         Err(anyhow!("tracing calls needs root"))
     };
     match list {
-        Ok(list) => toolchain.build(&[&format!("link-arg=-Wl,-T,{}", list.display())]),
+        Ok(list) => toolchain.build(BRAID, &[&format!("link-arg=-Wl,-T,{}", list.display())]),
         Err(err) => {
             eprintln!(
                 "the functions of calls are not placed side by side, so an ADD takes a tenth longer: {err:#}"
             );
-            toolchain.build(&[])
+            toolchain.build(BRAID, &[])
         }
     }
 }
@@ -56,19 +61,20 @@ pub(crate) fn braid() -> Result<PathBuf> {
 pub(crate) fn unordered() -> Result<PathBuf> {
     Toolchain::find()
         .map_or_else(Toolchain::install, Ok)?
-        .build(&[])
+        .both()
 }
 
 /// Builds braid for a demonstration: with musl, or with this machine's C library if there is no
 /// compiler for musl.
 pub(crate) fn braid_or_glibc() -> Result<PathBuf> {
     if let Some(toolchain) = Toolchain::find() {
-        return toolchain.build(&[]);
+        return toolchain.both();
     }
     eprintln!(
         "building for this machine's C library, because there is no compiler for musl: a call starts 0.3 ms later"
     );
-    build::package("braid", "braid")
+    build::package(COMPANION, COMPANION)?;
+    build::package(BRAID, BRAID)
 }
 
 /// A compiler for musl.
@@ -105,8 +111,15 @@ impl Toolchain {
         ))
     }
 
-    /// Builds braid; `options` are code generation options for the crate of the program only.
-    fn build(&self, options: &[&str]) -> Result<PathBuf> {
+    /// Builds both programs and returns the path of braid.
+    fn both(&self) -> Result<PathBuf> {
+        self.build(COMPANION, &[])?;
+        self.build(BRAID, &[])
+    }
+
+    /// Builds `program` and returns its path; `options` are code generation options for the crate
+    /// of the program only.
+    fn build(&self, program: &str, options: &[&str]) -> Result<PathBuf> {
         let mut build = match self {
             Self::InUse => sh::cmd("cargo", ["rustc", "--release", "--quiet", "--locked"]),
             Self::FromSource(compiler) => from_source(compiler)?,
@@ -114,15 +127,18 @@ impl Toolchain {
         build.env(format!("CC_{}", target().replace('-', "_")), C_COMPILER);
         build.args([
             "--package",
-            "braid",
+            program,
             "--bin",
-            "braid",
+            program,
             "--target",
             &target(),
             "--",
         ]);
         sh::run(build.args(options.iter().flat_map(|option| ["-C", option])))?;
-        Ok(build::target_dir().join(target()).join("release/braid"))
+        Ok(build::target_dir()
+            .join(target())
+            .join("release")
+            .join(program))
     }
 }
 

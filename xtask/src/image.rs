@@ -1,7 +1,8 @@
-//! `cargo xtask image`: builds a container image with the shipped binary. The manifests in deploy/
+//! `cargo xtask image`: builds a container image with the shipped binaries. The manifests in deploy/
 //! install braid on nodes from this image.
 
-use crate::{build, dist};
+use crate::build::{self, COMPANION};
+use crate::dist;
 use anyhow::{Context, Result};
 use braid_testbed::oci::{Image, Layer};
 use braid_testbed::sh;
@@ -41,11 +42,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive of an image with the static binary `braid` as its only program.
+/// Writes the archive of an image with the static binaries `braid` and [`COMPANION`].
 fn write(braid: &Path, out: &Path) -> Result<()> {
     let mut layer = Layer::default();
     let files = [
         ("braid", 0o755, braid.to_owned()),
+        (COMPANION, 0o755, braid.with_file_name(COMPANION)),
         ("LICENSE", 0o644, sh::root().join("LICENSE")),
     ];
     for (name, mode, path) in files {

@@ -4,7 +4,7 @@
 //! functions are spread over the whole binary, the kernel maps all of it, which takes a tenth of an
 //! ADD. A function that is missing from the list costs only a page fault.
 
-use crate::build;
+use crate::build::{self, COMPANION};
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use sha2::{Digest, Sha256};
@@ -55,6 +55,9 @@ pub(crate) fn list(binary: &Path) -> Result<PathBuf> {
     // The next build overwrites the binary.
     let braid = folder.join("braid");
     fs::copy(binary, &braid).with_context(|| format!("copy braid to {}", braid.display()))?;
+    let companion = folder.join(COMPANION);
+    fs::copy(binary.with_file_name(COMPANION), &companion)
+        .with_context(|| format!("copy the agent to {}", companion.display()))?;
     let aliases = aliases(&braid)?;
     let plugins = traced(&braid, &folder, &traces)?;
     attach(&plugins, &PLAIN)?;

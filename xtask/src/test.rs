@@ -184,7 +184,10 @@ fn journal() -> Result<PathBuf> {
 
 fn build_tests(args: &Args) -> Result<()> {
     if args.quick {
-        sh::run(&mut sh::cmd("cargo", ["build", "--package", "braid"]))?;
+        sh::run(&mut sh::cmd(
+            "cargo",
+            ["build", "--package", "braid", "--package", "braid-agent"],
+        ))?;
     }
     sh::run(&mut sh::cmd("cargo", ["test", "--workspace", "--no-run"]))
 }

@@ -1,97 +1,25 @@
-//! `braid agent`: the agent of a node.
+//! `braid agent`: the agent of a node, in a program of its own.
 
-use super::{Outcome, SUCCESS};
-use braid_agent::cluster::config::Overrides;
-use braid_agent::credentials::Paths;
-use braid_agent::{Account, ObjectName, Options, Source, run as run_agent};
+use super::Outcome;
+use braid_node::source::client::protocol::PROGRAM;
+use braid_node::sys::executable;
 use clap::Args;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Keep the default network of this node and its routes to other nodes right, until SIGTERM
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub(super) struct Arguments {
-    /// File with address and credentials of the API server; without it, those of the pod
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Name of this node's Node object
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    node_name: String,
-    /// File with the configuration, instead of the `ConfigMap`
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// `ConfigMap` with the configuration, in its key config.yaml
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/braid", value_parser = object_name)]
-    config_map: ObjectName,
-    /// Value of `mode`, instead of the one in the configuration
-    #[arg(long, env = "BRAID_MODE", value_name = "MODE")]
-    mode: Option<String>,
-    /// Value of `mtu`, instead of the one in the configuration
-    #[arg(long, env = "BRAID_MTU", value_name = "BYTES")]
-    mtu: Option<String>,
-    /// Conflist to write
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/etc/cni/net.d/00-braid.conflist"
-    )]
-    conflist: PathBuf,
-    /// Kubeconfig that the conflist names, as a path on the node
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/etc/cni/net.d/braid.d/kubeconfig"
-    )]
-    call_kubeconfig: PathBuf,
-    /// Folder of the token and the certificate that this kubeconfig names
-    #[arg(long, value_name = "FOLDER", default_value = "/run/braid/api")]
-    call_credentials: PathBuf,
-    /// Service account of the agent; plugin calls use its tokens
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/braid", value_parser = account)]
-    service_account: Account,
-    /// Address and port of /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4627")]
-    health_address: SocketAddr,
-    /// Delete everything of the agent on this node, then wait for SIGTERM
-    #[arg(long)]
-    remove: bool,
+    /// Arguments of the agent; --help describes them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
-fn object_name(text: &str) -> Result<ObjectName, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(ObjectName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }),
-        _ => Err("not <namespace>/<name>".to_owned()),
-    }
-}
-
-fn account(text: &str) -> Result<Account, String> {
-    let ObjectName { namespace, name } = object_name(text)?;
-    Ok(Account { namespace, name })
-}
-
+/// Replaces this process by the agent.
 pub(super) fn run(arguments: Arguments) -> Outcome {
-    run_agent(&Options {
-        kubeconfig: arguments.kubeconfig,
-        node_name: arguments.node_name,
-        config: match arguments.config {
-            Some(path) => Source::File(path),
-            None => Source::ConfigMap(arguments.config_map),
-        },
-        overrides: Overrides {
-            mode: arguments.mode.filter(|mode| !mode.is_empty()),
-            mtu: arguments.mtu.filter(|mtu| !mtu.is_empty()),
-        },
-        conflist: arguments.conflist,
-        credentials: Paths {
-            folder: arguments.call_credentials,
-            kubeconfig: arguments.call_kubeconfig,
-        },
-        account: arguments.service_account,
-        health_address: arguments.health_address,
-        is_removal: arguments.remove,
-    })?;
-    Ok(SUCCESS)
+    let program = executable::beside(PROGRAM)?;
+    let err = Command::new(&program).args(arguments.arguments).exec();
+    Err(format!("start {}: {err}", program.display()).into())
 }

@@ -8,7 +8,6 @@ use braid_node::apply::host::This;
 use braid_node::attach;
 use braid_node::attach::chain::BRAID;
 use braid_node::source::cluster::Kubernetes;
-use braid_node::source::runtime;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
@@ -127,15 +126,6 @@ fn set_panic_answer() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        if runtime::is_starting() {
-            // The kernel refused tokio's socket pair, which is not a bug.
-            let why = panic.payload_as_str().unwrap_or("it panicked");
-            tell(
-                &Error::because(format!("start tokio: socketpair: {why}"), true),
-                Version::NEWEST,
-            );
-            start::end(FAILURE);
-        }
         if !IS_BEGUN.load(Ordering::Relaxed) {
             tell(
                 &Error::internal(format!("this is a bug in braid: {panic}")),

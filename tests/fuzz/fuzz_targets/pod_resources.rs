@@ -2,8 +2,8 @@
 //! gets a separate device. The name of the device's information file cannot become a path.
 #![no_main]
 
+use braid_client::kubelet;
 use braid_core::k8s::device_info::{assign, dp_file};
-use braid_node::source::kubelet;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 

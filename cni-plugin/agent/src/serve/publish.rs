@@ -3,10 +3,10 @@
 use super::answer::Server;
 use crate::cluster::objects::Entry;
 use crate::cluster::pods::{self, PodObject};
+use braid_client::api::annotation_patch;
 use braid_core::k8s::NETWORK_STATUS;
 use braid_core::k8s::status::{list, rewrite};
 use braid_node::source::agent::protocol::Publication;
-use braid_node::source::api::annotation_patch;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use std::time::Duration;

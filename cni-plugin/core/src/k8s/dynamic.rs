@@ -5,6 +5,7 @@
 //! attributes in ResourceSlices. A device with the attributes [`DEVICE_ID`] and [`RESOURCE`] is a
 //! network device, as in Multus 4.3.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// ResourceSlice attribute with the device id that CNI plugins take.
@@ -13,7 +14,7 @@ pub const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
 pub const RESOURCE: &str = "k8s.cni.cncf.io/resourceName";
 
 /// A device allocated to a resource claim of the pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocated {
     /// Driver name.
     pub driver: String,
@@ -24,7 +25,7 @@ pub struct Allocated {
 }
 
 /// Devices that the kubelet assigned to a pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     /// Device ids by resource name. These are the devices of device plugins. [`Given::learn`] adds
     /// the devices of claims.
@@ -34,7 +35,7 @@ pub struct Given {
 }
 
 /// A device that a driver publishes in a ResourceSlice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offered {
     /// Pool of the driver that contains the device.
     pub pool: String,

@@ -22,3 +22,16 @@ pub fn text(server: &str, folder: &Path) -> String {
     });
     format!("{kubeconfig:#}\n")
 }
+
+/// Returns the URL of the API server in a pod, from the variables that the kubelet sets; `None`
+/// outside a pod.
+pub fn server_of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
+    let port = variable("KUBERNETES_SERVICE_PORT").filter(|port| !port.is_empty())?;
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    Some(format!("https://{host}:{port}"))
+}

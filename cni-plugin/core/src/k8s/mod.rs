@@ -18,6 +18,7 @@ pub mod multus_cache;
 pub mod nad;
 pub mod names;
 pub mod network;
+pub mod object;
 pub mod on_disk;
 pub mod request;
 pub mod requested_networks;
@@ -59,7 +60,7 @@ impl fmt::Display for ObjectName {
 }
 
 /// A pod, with the fields that its networks depend on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Namespace and name.
     pub name: ObjectName,
@@ -86,7 +87,7 @@ impl Pod {
 }
 
 /// A NetworkAttachmentDefinition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nad {
     /// Namespace and name.
     pub name: ObjectName,
@@ -97,7 +98,7 @@ pub struct Nad {
 }
 
 /// An IPAMClaim, `k8s.cni.cncf.io/v1alpha1`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IpamClaim {
     /// Namespace and name.
     pub name: ObjectName,

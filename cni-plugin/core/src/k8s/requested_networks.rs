@@ -42,7 +42,7 @@ impl RequestedNetworks {
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.invalid.iter().map(|invalid| Event {
             severity: Severity::Warning,
-            reason: "InvalidAnnotation",
+            reason: "InvalidAnnotation".into(),
             message: invalid.to_string(),
         })
     }

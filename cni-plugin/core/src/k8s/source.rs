@@ -4,11 +4,13 @@
 use super::dynamic::Offered;
 use super::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod, status};
 use crate::cni::Json;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Error of reading or writing an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceError {
     /// The object does not exist.
     NotFound {
@@ -38,7 +40,7 @@ impl fmt::Display for SourceError {
 }
 
 /// Severity of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Severity {
     /// Normal operation.
     Normal,
@@ -47,12 +49,12 @@ pub enum Severity {
 }
 
 /// A Kubernetes event about a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Severity.
     pub severity: Severity,
     /// Reason in CamelCase, such as `InvalidAnnotation`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// Message of at most 1,024 bytes.
     pub message: String,
 }

@@ -2,7 +2,7 @@
 
 use super::agent::protocol::Publication;
 use super::agent::{Agent, Answer, Answered};
-use super::api::Api;
+use super::client::Client;
 use super::network_cache;
 use braid_core::cni::Json;
 use braid_core::k8s::dynamic::Offered;
@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(2);
 /// Source of one call.
 pub(super) struct CallSource {
     agent: Agent,
-    api: Api,
+    api: Client,
     /// Folder of the copies of networks.
     copies: PathBuf,
     /// Networks that the agent has answered; `None` if the API has none of this name.
@@ -37,7 +37,7 @@ enum Asked {
 }
 
 impl CallSource {
-    pub(super) fn new(api: Api) -> Self {
+    pub(super) fn new(api: Client) -> Self {
         Self {
             agent: Agent::default(),
             api,

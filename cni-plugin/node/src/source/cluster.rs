@@ -1,9 +1,10 @@
 //! Access to a Kubernetes cluster, which the caller of the library passes in.
 
-use super::api::{Access, Api, Limits};
 use super::call_source::CallSource;
-use super::{files, kubelet};
-use braid_core::cni::Error;
+use super::client::protocol::Limits;
+use super::client::{Client, devices};
+use super::files;
+use braid_core::cni::{Error, Kind};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info::{DIR, DP, dp_file};
 use braid_core::k8s::dynamic::Given;
@@ -11,6 +12,9 @@ use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::Source;
 use std::path::Path;
 use std::time::Duration;
+
+/// The kubelet's socket for the devices of pods.
+const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// Access to the API server, to the kubelet and to the kubelet's device plugins. Implemented by
 /// [`Kubernetes`] for the plugin call and by [`NoCluster`] for callers without Kubernetes. A
@@ -45,12 +49,9 @@ impl Cluster for Kubernetes {
             .kubeconfig
             .clone()
             .ok_or_else(|| Error::config("\"kubeconfig\" is required to access the API"))?;
-        let access = Access::Kubeconfig(kubeconfig);
         let Some(limit) = limit else {
-            return Ok(Box::new(CallSource::new(Api::new(
-                access,
-                Limits::default(),
-            ))));
+            let client = Client::new(kubeconfig, Limits::default());
+            return Ok(Box::new(CallSource::new(client)));
         };
         // A pod that is gone would let the agent wait until it appears.
         let limits = Limits {
@@ -59,11 +60,11 @@ impl Cluster for Kubernetes {
             process: limit,
             event: limit,
         };
-        Ok(Box::new(Api::new(access, limits)))
+        Ok(Box::new(Client::new(kubeconfig, limits)))
     }
 
     fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {
-        kubelet::devices(Path::new(kubelet::SOCKET), pod)
+        devices(Path::new(KUBELET), pod).map_err(|err| Error::new(Kind::TryAgain, err.to_string()))
     }
 
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {

@@ -1,11 +1,10 @@
 //! The agent's copy of all `NetworkAttachmentDefinition`s on disk, for calls while agent and API are
 //! both away, also after a reboot.
 
-use super::api::object;
 use super::files;
 use crate::sys::private;
 use crate::sys::replace::replace;
-use braid_core::k8s::{Nad, ObjectName, names};
+use braid_core::k8s::{Nad, ObjectName, names, object};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

@@ -32,6 +32,11 @@ fn interpreter(script: &[u8]) -> Option<PathBuf> {
     is_path.then(|| PathBuf::from(OsStr::from_bytes(line)))
 }
 
+/// Returns the path of the file `name` in the folder of this program.
+pub fn beside(name: &str) -> io::Result<PathBuf> {
+    Ok(fs::read_link(OWN)?.with_file_name(name))
+}
+
 /// Returns the program that the script at `file` starts; `None` for any other file. Reads no more
 /// than the kernel does.
 pub fn interpreter_of(file: &Path) -> io::Result<Option<PathBuf>> {

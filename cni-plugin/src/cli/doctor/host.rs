@@ -5,6 +5,7 @@ use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
 use crate::cli::install::plan::Entry;
+use crate::cli::names::COMPANION;
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_node::store::record;
@@ -171,8 +172,12 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
             names.join(" ")
         }
     };
-    let detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
-    let state = if has_program {
+    let mut detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
+    let is_alone = has_program && !bin.has_companion();
+    if is_alone {
+        detail = format!("{detail}; {COMPANION} is missing, which asks the API server");
+    }
+    let state = if has_program && !is_alone {
         CheckState::Ok
     } else {
         CheckState::Missing
@@ -242,14 +247,16 @@ mod tests {
         symlink(PROGRAM, dir.path().join("bridge")).expect("a link");
         let script = format!("#!{}\n", dir.path().join(PROGRAM).display());
         std::fs::write(dir.path().join("vlan"), script).expect("a script");
-        let check = installed(
-            &Bin::of_node(dir.path()),
-            ["bridge", "ptp", "tuning", "vlan"].into_iter(),
-        );
-        assert_eq!(
-            (check.state, check.detail.as_str()),
-            (CheckState::Ok, "braid: bridge vlan; other programs: ptp")
-        );
+        let found = || {
+            let names = ["bridge", "ptp", "tuning", "vlan"].into_iter();
+            let check = installed(&Bin::of_node(dir.path()), names);
+            (check.state, check.detail)
+        };
+        let detail = "braid: bridge vlan; other programs: ptp";
+        let alone = format!("{detail}; braid-agent is missing, which asks the API server");
+        assert_eq!(found(), (CheckState::Missing, alone));
+        std::fs::write(dir.path().join(COMPANION), "").expect("a file");
+        assert_eq!(found(), (CheckState::Ok, detail.to_owned()));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::cli::conf::type_of;
 use braid_core::cni::Json;
 use braid_core::k8s::{kubeconfig, takeover};
 use braid_node::attach::chain::BRAID;
-use braid_node::source::api::Access;
 use braid_node::source::files;
 use braid_node::sys::replace;
 use braid_node::takeover::root::{Presence, Root};
@@ -236,10 +235,7 @@ impl Files {
             .credentials
             .as_ref()
             .ok_or("--kubeconfig needs --credentials")?;
-        let of_pod = || match Access::of_pod(|key| std::env::var(key).ok())? {
-            Access::ServiceAccount { server, .. } => Some(server),
-            Access::Kubeconfig(_) => None,
-        };
+        let of_pod = || kubeconfig::server_of_pod(|key| std::env::var(key).ok());
         let server = self
             .server
             .clone()

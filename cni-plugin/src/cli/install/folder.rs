@@ -1,7 +1,7 @@
 //! A plugin folder: its content, and the changes to it.
 
-use super::PROGRAM;
 use super::plan::{self, Action, Entry, Folder};
+use super::{COMPANION, PROGRAM};
 use braid_node::sys::executable::{self, OWN};
 use braid_node::takeover::root::{Presence, Root};
 use std::collections::BTreeMap;
@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 /// Mode of the program and of the scripts.
 const MODE: u32 = 0o755;
 
-/// A folder of plugins and the program in it.
+/// A folder of plugins and the programs in it.
 pub(in crate::cli) struct Bin {
     /// Folder as this process sees it.
     pub(super) dir: PathBuf,
     /// Path of the program on the node, which scripts name.
     pub(super) program: PathBuf,
+    /// The running version of the companion, as this process sees it.
+    pub(super) companion: PathBuf,
     pub(super) root: Root,
 }
 
@@ -35,14 +37,20 @@ impl Bin {
                 entries.insert(name.clone(), self.entry(&name)?);
             }
         }
-        let is_current = match File::open(self.at(PROGRAM)) {
-            Ok(_) => fs::read(self.at(PROGRAM))? == fs::read(OWN)?,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => false,
-            Err(err) => return Err(err),
-        };
+        let (mut programs, mut current) = (Vec::new(), Vec::new());
+        for program in [PROGRAM, COMPANION] {
+            if fs::symlink_metadata(self.at(program)).is_ok() {
+                programs.push(program);
+            }
+            match fs::read(self.at(program)) {
+                Ok(bytes) if bytes == fs::read(self.running(program))? => current.push(program),
+                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+                Ok(_) | Err(_) => {}
+            }
+        }
         Ok(Folder {
-            is_current,
-            has_program: self.has_program(),
+            programs,
+            current,
             entries,
             stale,
             listed: self.listed()?,
@@ -54,13 +62,40 @@ impl Bin {
         Self {
             dir: dir.to_owned(),
             program: dir.join(PROGRAM),
+            companion: companion(),
             root: Root::new(Path::new("/")),
+        }
+    }
+
+    /// Fails without the companion, because then no pod with networks could start where no agent
+    /// answers.
+    pub(super) fn refuse_alone(&self) -> Result<(), String> {
+        match File::open(&self.companion) {
+            Ok(_) => Ok(()),
+            Err(err) => Err(format!(
+                "open {}, which is to be installed as well: {err}",
+                self.companion.display()
+            )),
+        }
+    }
+
+    /// Returns the path of the running version of a program.
+    fn running(&self, program: &str) -> &Path {
+        if program == COMPANION {
+            &self.companion
+        } else {
+            Path::new(OWN)
         }
     }
 
     /// True if the program is in the folder.
     pub(in crate::cli) fn has_program(&self) -> bool {
         fs::symlink_metadata(self.at(PROGRAM)).is_ok()
+    }
+
+    /// True if the companion is in the folder.
+    pub(in crate::cli) fn has_companion(&self) -> bool {
+        fs::symlink_metadata(self.at(COMPANION)).is_ok()
     }
 
     /// Returns the known names that once started braid and no longer do. A name once started braid
@@ -94,7 +129,9 @@ impl Bin {
             let Ok(name) = found?.file_name().into_string() else {
                 continue;
             };
-            let is_known = name == PROGRAM || name.contains('.') || known.contains(&name.as_str());
+            let is_known = [PROGRAM, COMPANION].contains(&name.as_str())
+                || name.contains('.')
+                || known.contains(&name.as_str());
             if !is_known && self.entry(&name)?.is_own() {
                 stale.push(name);
             }
@@ -215,12 +252,12 @@ impl Bin {
                 return fs::rename(self.at(&plan::backup_of(name)), self.at(name));
             }
             Action::Remove(name) => return fs::remove_file(self.at(name)),
-            Action::Copy => {
-                if let Some(staged) = staged {
+            Action::Copy(program) => {
+                if let Some(staged) = staged.filter(|_| *program == PROGRAM) {
                     return fs::rename(staged, self.at(PROGRAM));
                 }
-                copy(temp)?;
-                PROGRAM
+                copy(self.running(program), temp)?;
+                *program
             }
             Action::Script(name) => {
                 let script = executable::script(&self.program);
@@ -245,10 +282,19 @@ impl Bin {
     }
 }
 
+/// Returns the path of the running version of the companion.
+pub(super) fn companion() -> PathBuf {
+    executable::beside(COMPANION).unwrap_or_else(|_| COMPANION.into())
+}
+
 /// Copies the running program to `to` and syncs the copy to disk. This works even if the file at
 /// the program's path was replaced after the program started.
-pub(super) fn copy(to: &Path) -> io::Result<()> {
-    fs::copy(OWN, to)?;
+pub(super) fn copy_own(to: &Path) -> io::Result<()> {
+    copy(Path::new(OWN), to)
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
     fs::set_permissions(to, Permissions::from_mode(MODE))?;
     File::open(to)?.sync_all()
 }
@@ -267,7 +313,10 @@ mod tests {
     use braid_node::takeover::root;
 
     fn bin(dir: &Path) -> Bin {
-        Bin::of_node(dir)
+        Bin {
+            companion: OWN.into(),
+            ..Bin::of_node(dir)
+        }
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -291,12 +340,13 @@ mod tests {
         let bin = dir.path().join("bin");
         fs::create_dir(&bin).expect("a folder");
         fs::write(bin.join("bridge"), "the reference").expect("a file");
-        assert_eq!(apply(&bin, plan::install), 5);
+        assert_eq!(apply(&bin, plan::install), 6);
         assert_eq!(
             names(&bin),
             [
                 ".braid.names",
                 "braid",
+                "braid-agent",
                 "bridge",
                 "bridge.before-braid",
                 "ptp"

@@ -10,7 +10,7 @@ pub(super) mod plan;
 mod ready;
 mod stage;
 
-use super::names::{PROGRAM, drop_in_names};
+use super::names::{COMPANION, PROGRAM, drop_in_names};
 use super::{Outcome, SUCCESS, output};
 use braid_node::takeover::root::{Presence, Root};
 use clap::Args;
@@ -120,9 +120,12 @@ impl Target<'_> {
             )
             .into());
         }
+        if !self.is_dry_run {
+            self.bin.refuse_alone()?;
+        }
         let mut stage = None;
         if !self.is_dry_run && !actions.is_empty() {
-            let is_current = self.folder.is_current;
+            let is_current = self.folder.current.contains(&PROGRAM);
             stage = Some(Stage::try_names(&self.bin, is_current, &self.names)?);
         }
         let staged = stage.as_ref().and_then(|stage| stage.copy.as_deref());
@@ -242,7 +245,12 @@ fn bin(arguments: &Arguments, chosen: &Path, root: Root) -> Result<Bin, String> 
         chosen.to_owned()
     };
     let program = given.clone().unwrap_or_else(|| folder.join(PROGRAM));
-    let bin = Bin { dir, program, root };
+    let bin = Bin {
+        dir,
+        program,
+        companion: folder::companion(),
+        root,
+    };
     if !arguments.remove {
         refuse_other_path(&bin)?;
     }

@@ -1,6 +1,6 @@
 //! Plan of changes to a plugin folder, from its content.
 
-use super::PROGRAM;
+use super::{COMPANION, PROGRAM};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -40,10 +40,10 @@ impl Entry {
 /// Content of a plugin folder, from which changes are planned.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
-    /// True if the folder has the program.
-    pub(super) has_program: bool,
-    /// True if the program in the folder is identical to the running program.
-    pub(super) is_current: bool,
+    /// Programs in the folder, of [`PROGRAM`] and [`COMPANION`].
+    pub(super) programs: Vec<&'static str>,
+    /// Programs in the folder that are identical to those of the running version.
+    pub(super) current: Vec<&'static str>,
     /// Entries by name, including kept plugins.
     pub(super) entries: BTreeMap<String, Entry>,
     /// Names that start the program but that this version does not implement. Another version left
@@ -56,8 +56,8 @@ pub(super) struct Folder {
 /// One change of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Copy the running program to the folder.
-    Copy,
+    /// Copy the running version of a program to the folder.
+    Copy(&'static str),
     /// Rename the plugin with this name to its backup name. This replaces an older backup.
     Keep(String),
     /// Replace the name with a script that starts the program.
@@ -75,7 +75,7 @@ pub(super) enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Copy => write!(f, "copy this program to {PROGRAM}"),
+            Self::Copy(name) => write!(f, "copy {name}"),
             Self::Keep(name) => write!(f, "keep {name} as {}", backup_of(name)),
             Self::Script(name) => write!(f, "replace {name} with a script that starts {PROGRAM}"),
             Self::PutBack(name) => write!(f, "restore {} as {name}", backup_of(name)),
@@ -127,13 +127,15 @@ pub(super) fn obstacle(folder: &Folder, names: &[&str]) -> Option<String> {
     None
 }
 
-/// Plans an installation. The program is copied first, so that every name works at any time. For
-/// each name, only the newest plugin of another installer is kept. The node would have that plugin
+/// Plans an installation. The programs are copied first, so that every name works at any time: the
+/// companion before the program that starts it. For each name, only the newest plugin of another installer is kept. The node would have that plugin
 /// without this program.
 pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
-    if !folder.is_current {
-        actions.push(Action::Copy);
+    for program in [COMPANION, PROGRAM] {
+        if !folder.current.contains(&program) {
+            actions.push(Action::Copy(program));
+        }
     }
     for name in names {
         match folder.entry(name) {
@@ -158,7 +160,7 @@ pub(super) fn install(folder: &Folder, names: &[&str]) -> Vec<Action> {
     actions
 }
 
-/// Plans a removal. The program is removed last, when no name starts it. Plugins of others stay as
+/// Plans a removal. The programs are removed last, when no name starts them. Plugins of others stay as
 /// they are.
 pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -186,8 +188,10 @@ pub(super) fn remove(folder: &Folder, names: &[&str]) -> Vec<Action> {
         if folder.listed.is_some() {
             actions.push(Action::Remove(LIST.to_owned()));
         }
-        if folder.has_program {
-            actions.push(Action::Remove(PROGRAM.to_owned()));
+        for program in [PROGRAM, COMPANION] {
+            if folder.programs.contains(&program) {
+                actions.push(Action::Remove(program.to_owned()));
+            }
         }
     } else if let Some(listed) = &folder.listed
         && listed.iter().any(|name| !left.contains(name))
@@ -223,8 +227,8 @@ mod tests {
             by_name.insert((*name).to_owned(), entry.clone());
         }
         Folder {
-            has_program: true,
-            is_current: true,
+            programs: vec![PROGRAM, COMPANION],
+            current: vec![PROGRAM, COMPANION],
             entries: by_name,
             stale: Vec::new(),
             listed: Some(listed),
@@ -241,7 +245,8 @@ mod tests {
         let scripts =
             ["bridge", "ptp"].map(|name| format!("replace {name} with a script that starts braid"));
         let expected = [
-            "copy this program to braid",
+            "copy braid-agent",
+            "copy braid",
             &scripts[0],
             &scripts[1],
             "write 2 names to .braid.names",
@@ -292,6 +297,7 @@ mod tests {
             freed[1],
             "remove .braid.names",
             "remove braid",
+            "remove braid-agent",
         ];
         assert_eq!(texts(&remove(&folder, &["bridge"])), removed);
     }
@@ -311,7 +317,13 @@ mod tests {
         let all = texts(&remove(&two, &["bridge", "ptp"]));
         assert_eq!(
             all,
-            [one[0], "remove ptp", "remove .braid.names", "remove braid"]
+            [
+                one[0],
+                "remove ptp",
+                "remove .braid.names",
+                "remove braid",
+                "remove braid-agent"
+            ]
         );
     }
 
@@ -333,6 +345,7 @@ mod tests {
             "remove ptp.before-braid",
             "remove .braid.names",
             "remove braid",
+            "remove braid-agent",
         ]);
         assert_eq!(texts(&remove(&k3s, &["bridge", "ptp"])), expected);
     }
@@ -340,13 +353,13 @@ mod tests {
     #[test]
     fn name_of_another_installer_stays_and_no_kept_plugin_is_left() {
         let other = Folder {
-            has_program: false,
+            programs: Vec::new(),
             listed: None,
             ..folder(&[("bridge", Entry::Other)])
         };
         assert_eq!(remove(&other, &["bridge"]), []);
         let lost = Folder {
-            has_program: false,
+            programs: Vec::new(),
             listed: None,
             ..folder(&[
                 ("bridge", Entry::Other),
@@ -373,7 +386,12 @@ mod tests {
         assert_eq!(obstacle(&two, &["ptp"]), None, "nothing is to be kept");
         assert_eq!(
             texts(&remove(&two, &["bridge", "ptp"])),
-            ["remove ptp", "remove .braid.names", "remove braid"]
+            [
+                "remove ptp",
+                "remove .braid.names",
+                "remove braid",
+                "remove braid-agent"
+            ]
         );
         let kept = folder(&[
             ("ptp", Entry::Other),
@@ -385,7 +403,7 @@ mod tests {
         );
         assert_eq!(
             texts(&remove(&kept, &["ptp"])),
-            ["remove .braid.names", "remove braid"]
+            ["remove .braid.names", "remove braid", "remove braid-agent"]
         );
     }
 }

@@ -49,7 +49,7 @@ impl Stage {
             folder.join(PROGRAM)
         };
         if !is_current {
-            folder::copy(&program).map_err(|err| failed("copy this program to", err))?;
+            folder::copy_own(&program).map_err(|err| failed("copy this program to", err))?;
             stage.copy = Some(program.clone());
         }
         // In a container the node's path is different, so the script has the program's path in this

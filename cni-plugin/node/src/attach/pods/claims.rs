@@ -9,7 +9,6 @@ use crate::attach::leases::network_of;
 use crate::attach::liveness::NodeState;
 use crate::attach::recorded::host_locals;
 use crate::ipam::host_local::claimed;
-use crate::source::api::now;
 use crate::source::cluster::Cluster;
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
@@ -20,6 +19,7 @@ use braid_core::k8s::network::Network;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Source, SourceError};
 use braid_core::k8s::{IpamClaim, ObjectName, Pod};
+use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -107,7 +107,8 @@ pub(super) fn fill(
     pod: &Pod,
     source: &mut dyn Source,
 ) -> Result<(), Error> {
-    let Some(filled) = filled(claim, result, pod, &now()) else {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let Some(filled) = filled(claim, result, pod, &now.to_string()) else {
         return Ok(());
     };
     source.fill_claim(&filled).map_err(|err| of_source(&err))

@@ -17,7 +17,7 @@ pub(super) fn event(attached: &[AttachedNetwork<'_>], host: &mut dyn Host) -> Op
     let message = "the pod has no default route: none of its networks provides one".to_owned();
     lacks_default_route(attached, host).then_some(Event {
         severity: Severity::Warning,
-        reason: "NoDefaultRoute",
+        reason: "NoDefaultRoute".into(),
         message,
     })
 }

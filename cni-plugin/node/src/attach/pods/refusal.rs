@@ -10,7 +10,7 @@ pub(super) const REFUSED: &str = "NetworkRefused";
 pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
     Event {
         severity: Severity::Warning,
-        reason,
+        reason: reason.into(),
         message: err.to_string(),
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct Objects {
     pub(super) devices_asked: usize,
     pub(super) files: Vec<(PathBuf, DiskFile)>,
     /// Written events: reason and message.
-    pub(super) events: Vec<(&'static str, String)>,
+    pub(super) events: Vec<(String, String)>,
     /// Number of requests to the API.
     pub(super) asked: usize,
     /// Number of requests that succeed before all later ones fail.
@@ -147,7 +147,7 @@ impl Source for Asked {
     fn tell(&mut self, _pod: &ObjectName, _uid: &str, event: &Event) -> Result<(), SourceError> {
         self.ask()?
             .events
-            .push((event.reason, event.message.clone()));
+            .push((event.reason.to_string(), event.message.clone()));
         Ok(())
     }
 

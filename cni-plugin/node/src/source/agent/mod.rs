@@ -6,10 +6,9 @@
 
 pub mod protocol;
 
-use super::api::object;
 use crate::sys::private;
 use braid_core::k8s::source::SourceError;
-use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{

@@ -43,6 +43,7 @@ impl Node {
         let bin = Bin {
             dir,
             program,
+            companion: PathBuf::new(),
             root: Root::new(self.root.path()),
         };
         self.files.plan(&bin, &["bridge", "bandwidth"])

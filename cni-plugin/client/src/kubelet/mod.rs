@@ -4,10 +4,10 @@
 //! The gRPC messages of `v1.PodResourcesLister` are written by hand, with only the fields that are
 //! read, so no code is generated.
 
-use super::runtime;
-use braid_core::cni::{Error, Kind};
+use crate::runtime;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::dynamic::{Allocated, Given};
+use braid_core::k8s::source::SourceError;
 use http::uri::PathAndQuery;
 use prost::Message;
 use std::path::Path;
@@ -17,9 +17,6 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
-
-/// The kubelet's socket.
-pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 const GET: &str = "/v1.PodResourcesLister/Get";
 const LIST: &str = "/v1.PodResourcesLister/List";
@@ -99,10 +96,9 @@ struct ClaimResource {
 
 /// Returns the devices of a pod's containers. Fails with CNI code 11 (try again later) if the
 /// kubelet does not return them.
-pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, Error> {
-    let fail = |why: String| {
-        let sentence = format!("devices of pod {pod}: {}: {why}", socket.display());
-        Error::new(Kind::TryAgain, sentence)
+pub fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, SourceError> {
+    let fail = |why: String| SourceError::Passing {
+        why: format!("devices of pod {pod}: {}: {why}", socket.display()),
     };
     let runtime = runtime::start().map_err(fail)?;
     let asked = runtime.block_on(async { timeout(PATIENCE, ask(socket, pod)).await });

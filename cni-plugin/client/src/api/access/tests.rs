@@ -11,7 +11,7 @@ fn kubeconfig(folder: &TempDir, user: &str, more: &str) -> Access {
     );
     let path = folder.path().join("kubeconfig");
     fs::write(&path, text).unwrap();
-    Access::Kubeconfig(path)
+    Access::new(path)
 }
 
 fn read(access: &Access) -> Result<Credentials, SourceError> {
@@ -49,31 +49,6 @@ fn token_file_is_trimmed_and_preferred_to_an_inline_token() {
     );
     fs::remove_file(folder.path().join("token")).unwrap();
     assert_eq!(read(&access).unwrap().secrets, ["other"]);
-}
-
-#[test]
-fn service_account_has_its_folder_and_the_server_from_the_environment() {
-    let variable = |name: &str| match name {
-        "KUBERNETES_SERVICE_HOST" => Some("fd00::1".to_owned()),
-        "KUBERNETES_SERVICE_PORT" => Some("443".to_owned()),
-        _ => None,
-    };
-    let server = "https://[fd00::1]:443".to_owned();
-    let of_pod = Access::of_pod(variable);
-    assert_eq!(
-        of_pod,
-        Some(Access::ServiceAccount {
-            folder: SERVICE_ACCOUNT.into(),
-            server: server.clone()
-        })
-    );
-    assert_eq!(Access::of_pod(|_| None), None);
-    let folder = TempDir::new().unwrap();
-    let access = Access::ServiceAccount {
-        folder: folder.path().into(),
-        server,
-    };
-    assert!(passing(&access).contains("ca.crt"), "{}", passing(&access));
 }
 
 #[test]

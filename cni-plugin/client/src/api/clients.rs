@@ -6,7 +6,7 @@
 //! have HTTP/2 disabled. Both clients here resolve names without tokio's thread pool; kube's own
 //! client always uses the pool.
 
-use crate::source::runtime::look_up;
+use crate::runtime::look_up;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};

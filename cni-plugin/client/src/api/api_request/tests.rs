@@ -74,7 +74,7 @@ fn request_names_its_object_and_makes_one_change() {
     );
     let event = Event {
         severity: Severity::Warning,
-        reason: "R",
+        reason: "R".into(),
         message: "m".into(),
     };
     let event = ApiRequest::tell(&name("shop", "web-0"), "u1", &event).unwrap();
@@ -193,7 +193,7 @@ fn not_found_error_names_the_object_its_kind_or_its_uid() {
 
 #[test]
 fn unreadable_response_is_not_quoted_in_the_error() {
-    let err = object::nad(
+    let err = braid_core::k8s::object::nad(
         &name("a", "b"),
         br#"{"metadata": {}, "spec": {"config": {"psk": "canary"}}}"#,
     )

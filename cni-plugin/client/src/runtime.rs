@@ -8,20 +8,11 @@ use nix::errno::Errno;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-/// True while tokio is starting.
-static IS_STARTING: AtomicBool = AtomicBool::new(false);
-
-/// True while tokio is starting. A panic then means that the kernel refused a resource to tokio.
-pub fn is_starting() -> bool {
-    IS_STARTING.load(Ordering::Relaxed)
-}
-
 /// Starts a runtime. The error text names the failed operation and the kernel's error.
-pub fn start() -> Result<Runtime, String> {
+pub(crate) fn start() -> Result<Runtime, String> {
     let failed = |doing: &str, err: &io::Error| format!("start tokio: {doing}: {}", reason(err));
     // tokio needs six descriptors: it opens four, and then a socket pair, once per process.
     let mut probe = Vec::new();
@@ -29,17 +20,15 @@ pub fn start() -> Result<Runtime, String> {
         probe.push(UnixStream::pair().map_err(|err| failed("socketpair", &err))?);
     }
     drop(probe);
-    IS_STARTING.store(true, Ordering::Relaxed);
     let started = Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build();
-    IS_STARTING.store(false, Ordering::Relaxed);
     started.map_err(|err| failed("epoll_create1, eventfd or dup", &err))
 }
 
 /// Resolves a host name on a temporary thread.
-pub async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
+pub(crate) async fn look_up(host: String) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = oneshot::channel();
     let asked = host.clone();
     let work = move || drop(tell.send((asked.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
@@ -75,6 +64,5 @@ mod tests {
             .block_on(look_up("not a name".to_owned()))
             .expect_err("no such name");
         assert!(err.to_string().starts_with("look up not a name: "), "{err}");
-        assert!(!is_starting());
     }
 }

@@ -13,22 +13,22 @@ mod access;
 mod annotate;
 mod api_request;
 mod clients;
-pub(super) mod object;
+mod object;
 mod session;
 
 pub use access::Access;
 pub use object::annotation as annotation_patch;
 
-use super::runtime;
+use crate::runtime;
 use access::Credentials;
 use api_request::{ApiRequest, ObjectKind};
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
-use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object as parse};
+use braid_node::source::client::protocol::Limits;
 use clients::Clients;
 use futures_util::future::{Either, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
-use k8s_openapi::jiff::Timestamp;
 use session::Session;
 use std::cell::Cell;
 use std::pin::pin;
@@ -38,42 +38,12 @@ use tokio::runtime::Runtime;
 /// Maximum number of concurrent requests. With HTTP/1.1 each request needs a connection.
 const CONCURRENT: usize = 8;
 
-/// Returns the current time in Kubernetes's format.
-pub fn now() -> String {
-    object::seconds(Timestamp::now())
-}
-
-/// Time limits for requests to the API server.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Limit of one attempt. With a round trip of 800 ms the first attempt takes 2.4 s: TCP, TLS,
-    /// the request.
-    pub attempt: Duration,
-    /// Limit of one method call of [`Source`], with all attempts and pauses.
-    pub call: Duration,
-    /// Limit of all method calls together. A container runtime allows an ADD far more time, but
-    /// other CNI calls on the node wait for the ADD.
-    pub process: Duration,
-    /// Limit of sending an event, which must not delay the call.
-    pub event: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let [attempt, call, process, event] = [5, 10, 18, 3].map(Duration::from_secs);
-        Self {
-            attempt,
-            call,
-            process,
-            event,
-        }
-    }
-}
-
 /// Client of the API server. It implements [`Source`].
 pub struct Api {
     access: Access,
     limits: Limits,
+    /// Limit of each method call, if it is shorter than [`Limits::call`].
+    limit: Option<Duration>,
     /// Part of [`Limits::process`] that earlier method calls have used.
     spent: Duration,
     connected: Option<Connected>,
@@ -97,25 +67,17 @@ impl Api {
         Self {
             access,
             limits,
+            limit: None,
             spent: Duration::ZERO,
             connected: None,
             may_patch: true,
         }
     }
 
-    /// Limits the time of each further method call, with all attempts.
-    pub(super) fn limit_to(&mut self, call: Duration) {
-        self.limits.call = self.limits.call.min(call);
-    }
-
-    /// Reads these NADs in parallel, within `limit` if there is one.
-    pub(super) fn nads_within(
-        &mut self,
-        names: &[ObjectName],
-        limit: Option<Duration>,
-    ) -> Result<Vec<Nad>, SourceError> {
-        let limit = limit.unwrap_or(self.limits.call).min(self.limits.call);
-        self.ask(limit, async |session| get_nads(session, names).await)
+    /// Limits the time of each further method call, with all attempts, to `limit` if it is shorter
+    /// than that of [`Limits`].
+    pub fn set_limit(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
     }
 
     /// Runs `work` within `limit`, and connects first if there is no connection.
@@ -134,6 +96,7 @@ impl Api {
             return Err(SourceError::Passing { why });
         }
         let attempt = self.limits.attempt;
+        let limit = self.limit.map_or(limit, |shorter| limit.min(shorter));
         let deadline = start + limit.min(left);
         let done = match self.connected() {
             Ok(connected) => connected.runtime.block_on(work(&Session {
@@ -206,7 +169,9 @@ impl Source for Api {
     }
 
     fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
-        self.nads_within(names, None)
+        self.ask(self.limits.call, async |session| {
+            get_nads(session, names).await
+        })
     }
 
     fn annotate(
@@ -256,9 +221,7 @@ impl Source for Api {
         self.ask(self.limits.call, async |session| {
             let ask = ApiRequest::fill(claim)?;
             let filled = match session.send(&ask).await {
-                Ok(body) => {
-                    object::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?
-                }
+                Ok(body) => parse::claim(&claim.name, &body).map_err(|err| ask.unreadable(&err))?,
                 // The claim may already have braid's status, if the response was lost.
                 Err(err @ SourceError::Passing { .. }) => {
                     match get_claim(session, &claim.name).await {
@@ -295,13 +258,13 @@ impl Source for Api {
 async fn get_pod(session: &Session<'_>, name: &ObjectName) -> Result<Pod, SourceError> {
     let ask = ApiRequest::get(ObjectKind::Pod, name)?;
     let body = session.send(&ask).await?;
-    object::pod(name, &body).map_err(|err| ask.unreadable(&err))
+    parse::pod(name, &body).map_err(|err| ask.unreadable(&err))
 }
 
 async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim, SourceError> {
     let ask = ApiRequest::get(ObjectKind::Claim, name)?;
     let body = session.send(&ask).await?;
-    object::claim(name, &body).map_err(|err| ask.unreadable(&err))
+    parse::claim(name, &body).map_err(|err| ask.unreadable(&err))
 }
 
 /// True if the claim `now` has the status of `wanted`. A CRD without `ownerPod` drops that field.
@@ -314,7 +277,7 @@ async fn get_nads(session: &Session<'_>, names: &[ObjectName]) -> Result<Vec<Nad
         let ask = ApiRequest::get(ObjectKind::Nad, name)?;
         match session.send(&ask).await {
             Ok(body) => {
-                let nad = object::nad(name, &body).map_err(|err| ask.unreadable(&err))?;
+                let nad = parse::nad(name, &body).map_err(|err| ask.unreadable(&err))?;
                 Ok(Some(nad))
             }
             Err(SourceError::NotFound { .. }) => Ok(None),

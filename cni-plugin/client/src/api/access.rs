@@ -1,34 +1,24 @@
-//! Credentials for the API server, from a kubeconfig or from a service account's files.
+//! Credentials for the API server, from a kubeconfig.
 
 use braid_core::k8s::source::SourceError;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 use nix::errno::Errno;
-use serde_json::json;
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// Folder of a pod's own service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Placeholder URL for "no proxy". Without it, kube would use the proxy in the container runtime's
 /// environment, which is for pulling images.
 const NO_PROXY: &str = "http://none.invalid";
 
-/// Address and credentials of the API server.
+/// Address and credentials of the API server: a kubeconfig with a token, a token file, or a client
+/// certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
-    /// A kubeconfig with a token, a token file, or a client certificate.
-    Kubeconfig(PathBuf),
-    /// The service account with its `token` and `ca.crt` in `folder`.
-    ServiceAccount {
-        /// Folder with `token` and `ca.crt`.
-        folder: PathBuf,
-        /// URL of the server, for example `https://10.96.0.1:443`.
-        server: String,
-    },
+pub struct Access {
+    kubeconfig: PathBuf,
 }
 
 /// Configuration and secrets of a client for the API server.
@@ -41,32 +31,15 @@ pub(super) struct Credentials {
 }
 
 impl Access {
-    /// Returns the service account of the pod in which this process runs, from the variables that
-    /// the kubelet sets; `None` outside a pod.
-    pub fn of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
-        let port = variable("KUBERNETES_SERVICE_PORT").filter(|port| !port.is_empty())?;
-        let host = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host
-        };
-        Some(Self::ServiceAccount {
-            folder: SERVICE_ACCOUNT.into(),
-            server: format!("https://{host}:{port}"),
-        })
+    /// Access by a kubeconfig.
+    pub fn new(kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig }
     }
 
     /// Reads the credentials. `attempt` is the timeout for connecting to the server.
     pub(super) async fn credentials(&self, attempt: Duration) -> Result<Credentials, SourceError> {
-        let mut kubeconfig = match self {
-            Self::Kubeconfig(path) => {
-                Kubeconfig::read_from(path).map_err(|err| self.unusable(&err))?
-            }
-            Self::ServiceAccount { folder, server } => {
-                of_service_account(folder, server, &self.place())?
-            }
-        };
+        let read = Kubeconfig::read_from(&self.kubeconfig);
+        let mut kubeconfig = read.map_err(|err| self.unusable(&err))?;
         for named in &mut kubeconfig.clusters {
             if let Some(cluster) = &mut named.cluster
                 && cluster.proxy_url.as_deref().is_none_or(str::is_empty)
@@ -165,10 +138,7 @@ impl Access {
     }
 
     fn place(&self) -> String {
-        match self {
-            Self::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
-            Self::ServiceAccount { folder, .. } => format!("service account {}", folder.display()),
-        }
+        format!("kubeconfig {}", self.kubeconfig.display())
     }
 }
 
@@ -177,17 +147,6 @@ fn is_scarce(err: &io::Error) -> bool {
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM]
         .iter()
         .any(|errno| err.raw_os_error() == Some(*errno as i32))
-}
-
-/// Returns a kubeconfig for the service account in `folder`. `place` names it in errors.
-fn of_service_account(folder: &Path, server: &str, place: &str) -> Result<Kubeconfig, SourceError> {
-    serde_json::from_value(json!({
-        "clusters": [{"name": "own", "cluster": {"server": server, "certificate-authority": folder.join("ca.crt")}}],
-        "users": [{"name": "own", "user": {"tokenFile": folder.join("token")}}],
-        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
-        "current-context": "own",
-    }))
-    .map_err(|err| SourceError::Lasting { why: format!("{place}: {err}") })
 }
 
 /// Returns the token and password, which a server could echo in a message. They are read from the

@@ -14,7 +14,7 @@ use tonic::server::NamedService;
 use tonic::transport::Server;
 use tower::service_fn;
 
-type Devices = Result<Given, Error>;
+type Devices = Result<Given, SourceError>;
 
 /// Responses of the test's kubelet.
 #[derive(Clone, Default)]
@@ -223,12 +223,12 @@ fn missing_kubelet_or_unknown_pod_makes_the_runtime_try_again() {
     .devices();
     let unknown = unknown.expect_err("another pod");
     assert!(
-        unknown.kind == Kind::TryAgain && unknown.msg.contains("ns/web"),
+        matches!(&unknown, SourceError::Passing { why } if why.contains("ns/web")),
         "{unknown}"
     );
     let none = devices(Path::new("/nowhere/kubelet.sock"), &web()).expect_err("no socket");
     assert!(
-        none.kind == Kind::TryAgain && none.msg.contains("/nowhere/kubelet.sock: No such file"),
+        matches!(&none, SourceError::Passing { why } if why.contains("/nowhere/kubelet.sock: No such file")),
         "{none}"
     );
 }

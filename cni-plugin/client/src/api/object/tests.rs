@@ -8,60 +8,12 @@ fn name() -> ObjectName {
 }
 
 #[test]
-fn pod_is_parsed_with_annotations_and_all_claims() {
-    let body = json!({
-        "metadata": {"uid": "u", "annotations": {"k": "v"}, "managedFields": [{}]},
-        "spec": {
-            "nodeName": "n1",
-            "containers": [{"name": "c"}],
-            "resourceClaims": [{"name": "own", "resourceClaimName": "gpu"}, {"name": "t", "resourceClaimTemplateName": "x"}],
-        },
-        "status": {
-            "phase": "Pending",
-            "resourceClaimStatuses": [{"name": "t", "resourceClaimName": "b-t-x7"}, {"name": "none"}],
-            "extendedResourceClaimStatus": {"resourceClaimName": "b-extended", "requestMappings": []},
-        },
-    });
-    let expected = Pod {
-        name: name(),
-        uid: "u".into(),
-        annotations: [("k".to_owned(), "v".to_owned())].into(),
-        resource_claims: ["b-extended", "b-t-x7", "gpu"].map(String::from).into(),
-        node: "n1".into(),
-        is_over: false,
-    };
-    assert_eq!(pod(&name(), body.to_string().as_bytes()).unwrap(), expected);
-    let bare = pod(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).unwrap();
-    assert_eq!((bare.annotations.len(), bare.resource_claims.len()), (0, 0));
-    let over = pod(
-        &name(),
-        br#"{"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}"#,
-    )
-    .unwrap();
-    assert!(over.is_over && !bare.is_over);
-}
-
-#[test]
-fn nad_without_a_configuration_is_valid() {
-    for body in [r#"{"metadata": {}}"#, r#"{"metadata": {}, "spec": {}}"#] {
-        assert_eq!(nad(&name(), body.as_bytes()).unwrap().config, "");
-    }
-}
-
-#[test]
-fn a_claim_needs_network_and_interface_and_may_have_no_status() {
-    let body = br#"{"metadata": {"uid": "u"}, "spec": {"network": "n", "interface": "net1"}}"#;
-    assert_eq!(claim(&name(), body).unwrap().ips, [""; 0]);
-    assert!(claim(&name(), br#"{"metadata": {"uid": "u"}, "spec": {}}"#).is_err());
-}
-
-#[test]
 fn claims_pod_and_conditions_are_read_and_written() {
     for owner in [json!({"name": "web"}), json!("web")] {
         let condition = json!({"type": "Other", "status": "True"});
         let body = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"network": "n", "interface": "i"},
             "status": {"ips": ["10.0.0.9/24"], "ownerPod": owner, "conditions": [condition]}});
-        let claim = claim(&name(), body.to_string().as_bytes()).unwrap();
+        let claim = braid_core::k8s::object::claim(&name(), body.to_string().as_bytes()).unwrap();
         let status =
             json!({"ips": ["10.0.0.9/24"], "conditions": [condition], "ownerPod": {"name": "web"}});
         assert_eq!(
@@ -69,7 +21,6 @@ fn claims_pod_and_conditions_are_read_and_written() {
             json!({"metadata": {"resourceVersion": "7"}, "status": status})
         );
     }
-    assert_eq!(seconds(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00Z");
 }
 
 #[test]
@@ -107,7 +58,7 @@ fn long_message_is_truncated_at_a_character_boundary() {
     let message = format!("{}ä", "x".repeat(NOTE_MAX - 1));
     let told = Event {
         severity: Severity::Normal,
-        reason: "R",
+        reason: "R".into(),
         message,
     };
     let event = event(&name(), "u", &told, "node", Timestamp::UNIX_EPOCH);

@@ -1,9 +1,9 @@
-//! Objects in the API server's format, with only the fields that braid needs.
+//! Lists, patches and events in the API server's format. `braid_core::k8s::object` parses single
+//! objects.
 
-use braid_core::cni::Json;
 use braid_core::k8s::dynamic::{DEVICE_ID, Offered, RESOURCE};
 use braid_core::k8s::source::{Event, Severity};
-use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use braid_core::k8s::{IpamClaim, ObjectName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
@@ -12,90 +12,6 @@ use std::collections::BTreeMap;
 
 /// Longest note of an event in bytes; the API server's limit.
 const NOTE_MAX: usize = 1024;
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Meta {
-    uid: String,
-    #[serde(rename = "resourceVersion")]
-    version: String,
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct PodObject {
-    metadata: Meta,
-    #[serde(default)]
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSpec {
-    node_name: String,
-    resource_claims: Vec<Claim>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodStatus {
-    phase: String,
-    /// Names of the resource claims that were generated from templates.
-    resource_claim_statuses: Vec<Claim>,
-    /// The resource claim that was generated for extended resources.
-    extended_resource_claim_status: Claim,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Claim {
-    resource_claim_name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NadObject {
-    metadata: Meta,
-    #[serde(default)]
-    spec: NadSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NadSpec {
-    config: String,
-}
-
-#[derive(Deserialize)]
-struct ClaimObject {
-    metadata: Meta,
-    spec: ClaimSpec,
-    #[serde(default)]
-    status: ClaimStatus,
-}
-
-#[derive(Deserialize)]
-struct ClaimSpec {
-    network: String,
-    interface: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ClaimStatus {
-    ips: Vec<String>,
-    owner_pod: Option<OwnerPod>,
-    conditions: Vec<Value>,
-}
-
-/// Owner of a claim, in the formats of different CRD versions.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OwnerPod {
-    Object { name: String },
-    Name(String),
-}
 
 #[derive(Deserialize)]
 struct SliceList {
@@ -132,44 +48,6 @@ struct Device {
 #[derive(Deserialize)]
 struct Attribute {
     string: Option<String>,
-}
-
-pub(in crate::source) fn pod(name: &ObjectName, body: &[u8]) -> Result<Pod, Error> {
-    let PodObject {
-        metadata,
-        spec,
-        status,
-    } = serde_json::from_slice(body)?;
-    let mut claims = spec.resource_claims;
-    claims.extend(status.resource_claim_statuses);
-    claims.push(status.extended_resource_claim_status);
-    let mut resource_claims = Vec::new();
-    for claim in claims {
-        resource_claims.extend(claim.resource_claim_name);
-    }
-    resource_claims.sort_unstable();
-    resource_claims.dedup();
-    let is_over = matches!(status.phase.as_str(), "Succeeded" | "Failed");
-    let Meta {
-        uid, annotations, ..
-    } = metadata;
-    Ok(Pod {
-        name: name.clone(),
-        uid,
-        annotations,
-        resource_claims,
-        node: spec.node_name,
-        is_over,
-    })
-}
-
-pub(in crate::source) fn nad(name: &ObjectName, body: &[u8]) -> Result<Nad, Error> {
-    let NadObject { metadata, spec } = serde_json::from_slice(body)?;
-    Ok(Nad {
-        name: name.clone(),
-        config: spec.config,
-        annotations: metadata.annotations,
-    })
 }
 
 /// A page of a list of objects.
@@ -217,33 +95,6 @@ pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
     Ok(Page { uids, next })
 }
 
-pub(in crate::source) fn claim(name: &ObjectName, body: &[u8]) -> Result<IpamClaim, Error> {
-    let ClaimObject {
-        metadata,
-        spec: ClaimSpec { network, interface },
-        status,
-    } = serde_json::from_slice(body)?;
-    let Meta { uid, version, .. } = metadata;
-    let owner_pod = status.owner_pod.map(|owner| match owner {
-        OwnerPod::Object { name } | OwnerPod::Name(name) => name,
-    });
-    let mut conditions = Vec::new();
-    for value in &status.conditions {
-        conditions.extend(Json::parse(value.to_string().as_bytes(), "").ok());
-    }
-    let ips = status.ips;
-    Ok(IpamClaim {
-        name: name.clone(),
-        uid,
-        network,
-        interface,
-        version,
-        ips,
-        owner_pod,
-        conditions,
-    })
-}
-
 /// Returns the devices of a page of `ResourceSlices`, and the token of the next page.
 pub(super) fn offered(body: &[u8]) -> Result<(Vec<Offered>, String), Error> {
     let SliceList {
@@ -274,11 +125,6 @@ impl Device {
             Some(Attribute { string: None }) | None => String::new(),
         }
     }
-}
-
-/// Formats a time as Kubernetes does, in whole seconds.
-pub(super) fn seconds(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Returns a JSON Patch that sets an annotation of the pod with this uid, if the annotation still

@@ -1,0 +1,249 @@
+//! Client of the API server and of the kubelet, in a program of its own. A call starts it only if
+//! it needs an object and no agent answers. So braid has neither TLS nor an async runtime, and a
+//! call that needs neither loads neither.
+
+pub mod protocol;
+
+use crate::sys::executable;
+use braid_core::k8s::dynamic::{Given, Offered};
+use braid_core::k8s::source::{Edit, Event, Source, SourceError};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
+use protocol::{ARGUMENT, Asked, ClientAnswer, ClientRequest, Limits, Opening, PROGRAM};
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Time beyond the limits of a request after which a client without an answer is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Source that asks the API server.
+#[derive(Debug)]
+pub(super) struct Client {
+    kubeconfig: PathBuf,
+    limits: Limits,
+    /// Limit of each further method call, if it is shorter than [`Limits::call`].
+    limit: Option<Duration>,
+    running: Option<Running>,
+}
+
+impl Client {
+    /// Creates a source. Nothing is started yet.
+    pub(super) fn new(kubeconfig: PathBuf, limits: Limits) -> Self {
+        Self {
+            kubeconfig,
+            limits,
+            limit: None,
+            running: None,
+        }
+    }
+
+    /// Limits the time of each further method call, with all attempts.
+    pub(super) fn limit_to(&mut self, limit: Duration) {
+        self.limit = Some(limit);
+    }
+
+    /// Reads these NADs in parallel, within `limit` if there is one.
+    pub(super) fn nads_within(
+        &mut self,
+        names: &[ObjectName],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Nad>, SourceError> {
+        let limit = limit.or(self.limit);
+        self.ask_within(limit, ClientRequest::Nads(names.to_vec()), &keep)
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: ClientRequest) -> Result<T, SourceError> {
+        self.ask_within(self.limit, request, &keep)
+    }
+
+    fn ask_within<T: DeserializeOwned>(
+        &mut self,
+        limit: Option<Duration>,
+        request: ClientRequest,
+        value: &dyn Fn(Option<&str>) -> Option<String>,
+    ) -> Result<T, SourceError> {
+        let longest = self.limits.process + GRACE;
+        let running = if let Some(running) = self.running.take() {
+            running
+        } else {
+            let program = executable::beside(PROGRAM).map_err(|err| failed("find", &err))?;
+            Running::start(&program, &self.kubeconfig, self.limits)?
+        };
+        let running = self.running.insert(running);
+        let answer = running.answer(&Asked { limit, request }, value, longest);
+        answer.unwrap_or_else(|err| {
+            // Its next answer would be that of this request.
+            self.running = None;
+            Err(failed("ask", &err))
+        })
+    }
+}
+
+/// Returns the devices that the kubelet on `socket` assigned to a pod.
+pub(super) fn devices(socket: &Path, pod: &ObjectName) -> Result<Given, SourceError> {
+    let request = ClientRequest::Devices {
+        socket: socket.to_owned(),
+        pod: pod.clone(),
+    };
+    // The kubelet needs no kubeconfig.
+    Client::new(PathBuf::new(), Limits::default()).ask(request)
+}
+
+/// Keeps an annotation.
+fn keep(_value: Option<&str>) -> Option<String> {
+    None
+}
+
+/// A running client program. It ends when its standard input is closed.
+#[derive(Debug)]
+struct Running {
+    process: Child,
+    stream: Option<BufReader<UnixStream>>,
+}
+
+impl Running {
+    fn start(program: &Path, kubeconfig: &Path, limits: Limits) -> Result<Self, SourceError> {
+        let (own, other) = UnixStream::pair().map_err(|err| failed("socketpair", &err))?;
+        let process = Command::new(program)
+            .arg(ARGUMENT)
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|err| failed(&format!("start {}", program.display()), &err))?;
+        let mut running = Self {
+            process,
+            stream: Some(BufReader::new(own)),
+        };
+        let opening = Opening {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
+            limits,
+        };
+        let sent = running.send(&opening);
+        sent.map_err(|err| failed("open", &err))?;
+        Ok(running)
+    }
+
+    fn stream(&mut self) -> io::Result<&mut BufReader<UnixStream>> {
+        self.stream
+            .as_mut()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+    }
+
+    fn send<T: serde::Serialize>(&mut self, message: &T) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.stream()?.get_mut().write_all(&line)
+    }
+
+    /// Sends a request and returns its answer. `value` computes the new value of an annotation.
+    fn answer<T: DeserializeOwned>(
+        &mut self,
+        asked: &Asked,
+        value: &dyn Fn(Option<&str>) -> Option<String>,
+        longest: Duration,
+    ) -> io::Result<Result<T, SourceError>> {
+        self.stream()?.get_ref().set_read_timeout(Some(longest))?;
+        self.send(asked)?;
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.stream()?.read_line(&mut line)? == 0 {
+                let why = "it ended without an answer";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+            }
+            match serde_json::from_str(&line)? {
+                ClientAnswer::Value(now) => self.send(&value(now.as_deref()))?,
+                ClientAnswer::Done(done) => return Ok(done),
+            }
+        }
+    }
+}
+
+/// Ends the program. One that works on a request that was given up would not see the end of its
+/// input.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stream = None;
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns the error of an operation on the client program. It is temporary, as an installation may
+/// be replacing the program.
+fn failed(doing: &str, err: &io::Error) -> SourceError {
+    SourceError::Passing {
+        why: format!("client of the API server: {doing}: {err}"),
+    }
+}
+
+impl Source for Client {
+    fn pod(
+        &mut self,
+        pod: &ObjectName,
+        _uid: Option<&str>,
+        nads: &[ObjectName],
+    ) -> Result<(Pod, Vec<Nad>), SourceError> {
+        let request = ClientRequest::Pod {
+            pod: pod.clone(),
+            nads: nads.to_vec(),
+        };
+        self.ask(request)
+    }
+
+    fn nads(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
+        self.nads_within(names, None)
+    }
+
+    fn annotate(
+        &mut self,
+        pod: &ObjectName,
+        uid: &str,
+        edit: &Edit<'_>,
+    ) -> Result<(), SourceError> {
+        let request = ClientRequest::Annotate {
+            pod: pod.clone(),
+            uid: uid.to_owned(),
+            key: edit.key.to_owned(),
+            seen: edit.seen.cloned(),
+        };
+        self.ask_within(self.limit, request, edit.value)
+    }
+
+    fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
+        let request = ClientRequest::Tell {
+            pod: pod.clone(),
+            uid: uid.to_owned(),
+            event: event.clone(),
+        };
+        self.ask(request)
+    }
+
+    fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
+        self.ask(ClientRequest::Claim(name.clone()))
+    }
+
+    fn claim_uids(&mut self) -> Result<Vec<String>, SourceError> {
+        self.ask(ClientRequest::ClaimUids)
+    }
+
+    fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
+        self.ask(ClientRequest::FillClaim(claim.clone()))
+    }
+
+    fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
+        let request = ClientRequest::Offered {
+            node: node.to_owned(),
+            driver: driver.to_owned(),
+        };
+        self.ask(request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

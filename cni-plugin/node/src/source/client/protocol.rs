@@ -1,0 +1,131 @@
+//! Messages between a call and the client program that it starts, one line of JSON each.
+//!
+//! ```text
+//!  call:    {"version": "0.1.0", "kubeconfig": "…", "limits": {…}}
+//!  call:    {"limit": null, "request": {"Annotate": {"pod": {…}, "uid": "…", "key": "…", "seen": null}}}
+//!  client:  {"Value": "[…]"}           the annotation's value now
+//!  call:    "[…, …]"                   its new value
+//!  client:  {"Done": {"Ok": null}}
+//! ```
+
+use braid_core::k8s::source::{Event, SourceError};
+use braid_core::k8s::{IpamClaim, ObjectName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// File name of the client program, beside braid.
+pub const PROGRAM: &str = "braid-agent";
+/// The client program's only argument.
+pub const ARGUMENT: &str = "client";
+
+/// Time limits for requests to the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Limit of one attempt. With a round trip of 800 ms the first attempt takes 2.4 s: TCP, TLS,
+    /// the request.
+    pub attempt: Duration,
+    /// Limit of one method call of the source, with all attempts and pauses.
+    pub call: Duration,
+    /// Limit of all method calls together. A container runtime allows an ADD far more time, but
+    /// other CNI calls on the node wait for the ADD.
+    pub process: Duration,
+    /// Limit of sending an event, which must not delay the call.
+    pub event: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let [attempt, call, process, event] = [5, 10, 18, 3].map(Duration::from_secs);
+        Self {
+            attempt,
+            call,
+            process,
+            event,
+        }
+    }
+}
+
+/// First message of the call. It has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// braid's version. Programs of different versions do not talk to each other.
+    pub version: String,
+    /// File with address and credentials of the API server.
+    pub kubeconfig: PathBuf,
+    /// Time limits.
+    pub limits: Limits,
+}
+
+/// Each further message of the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Limit of this request, if it is shorter than [`Limits::call`].
+    pub limit: Option<Duration>,
+    /// The request.
+    pub request: ClientRequest,
+}
+
+/// A request of the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ClientRequest {
+    /// The pod, and these networks.
+    Pod {
+        /// The pod.
+        pod: ObjectName,
+        /// Networks.
+        nads: Vec<ObjectName>,
+    },
+    /// These networks.
+    Nads(Vec<ObjectName>),
+    /// Change an annotation. The client asks for the new value of each value that it finds.
+    Annotate {
+        /// The pod.
+        pod: ObjectName,
+        /// Its uid.
+        uid: String,
+        /// Key of the annotation.
+        key: String,
+        /// All annotations of the pod as last read, if they were.
+        seen: Option<BTreeMap<String, String>>,
+    },
+    /// Write an event about the pod.
+    Tell {
+        /// The pod.
+        pod: ObjectName,
+        /// Its uid.
+        uid: String,
+        /// The event.
+        event: Event,
+    },
+    /// An IPAMClaim.
+    Claim(ObjectName),
+    /// The uids of all IPAMClaims.
+    ClaimUids,
+    /// Write the status of an IPAMClaim.
+    FillClaim(IpamClaim),
+    /// The devices on a node that a driver publishes.
+    Offered {
+        /// The node.
+        node: String,
+        /// The driver.
+        driver: String,
+    },
+    /// The devices that the kubelet assigned to a pod.
+    Devices {
+        /// The kubelet's socket.
+        socket: PathBuf,
+        /// The pod.
+        pod: ObjectName,
+    },
+}
+
+/// A message of the client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ClientAnswer<T> {
+    /// Value of the annotation now. The call answers with its new value, or null to keep it.
+    Value(Option<String>),
+    /// The last message of an answer.
+    Done(Result<T, SourceError>),
+}
