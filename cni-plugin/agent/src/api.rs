@@ -1,6 +1,6 @@
 //! The client of the API server, with a limit for everything that waits.
 
-use crate::Error;
+use crate::error::Error;
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use std::time::Duration;

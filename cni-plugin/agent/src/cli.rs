@@ -1,8 +1,7 @@
 //! The command line of the agent.
 
 use braid_agent::cluster::config::Overrides;
-use braid_agent::credentials::Paths;
-use braid_agent::{Account, Error, ObjectName, Options, Source};
+use braid_agent::{Account, Error, ObjectName, Options, Paths, Source};
 use clap::Parser;
 use std::net::SocketAddr;
 use std::path::PathBuf;

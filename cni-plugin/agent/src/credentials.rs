@@ -11,8 +11,10 @@
 //! service account was created again. `/version` needs no right, so any answer but 401 is fine. The
 //! request delays nothing; the next comparison uses its answer.
 
+use crate::api;
 use crate::cluster::node::Node;
-use crate::{Account, Error, api};
+use crate::error::Error;
+use crate::options::{Account, Paths};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use braid_core::k8s::kubeconfig::{self, AUTHORITY, TOKEN};
@@ -24,7 +26,7 @@ use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -37,15 +39,6 @@ const PRIVATE: u32 = 0o600;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Shortest time between two tries of the token.
 const TRY: Duration = Duration::from_secs(30);
-
-/// Paths of the files.
-#[derive(Debug, Clone)]
-pub struct Paths {
-    /// Folder of `token` and `ca.crt`.
-    pub folder: PathBuf,
-    /// Kubeconfig of calls.
-    pub kubeconfig: PathBuf,
-}
 
 /// The token on disk.
 struct Held {

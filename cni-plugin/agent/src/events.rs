@@ -3,8 +3,8 @@
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
 //! series.
 
-use crate::Error;
 use crate::cluster::node::Node;
+use crate::error::Error;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};

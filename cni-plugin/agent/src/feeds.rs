@@ -1,8 +1,9 @@
 //! Changes of everything that the agent watches.
 
 use crate::cluster::node::{self, NodeObject};
+use crate::options::Source;
+use crate::watch;
 use crate::watch::Watch;
-use crate::{Source, watch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::runtime::watcher::{self, Event};

@@ -1,6 +1,6 @@
 //! `/healthz` and `/readyz` over HTTP.
 
-use crate::Error;
+use crate::error::Error;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};

@@ -3,7 +3,7 @@
 //! Container runtimes mount `/proc/sys` read-only. The agent's network namespace is the node's, so
 //! a procfs of its own shows the node's sysctls below `/proc/sys/net`.
 
-use crate::Error;
+use crate::error::Error;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::statvfs::{FsFlags, statvfs};

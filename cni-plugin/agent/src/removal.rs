@@ -1,9 +1,10 @@
 //! Deletion of everything that the agent made on a node.
 
+use crate::error::Error;
 use crate::health::{self, Readiness};
 use crate::network::conflist;
 use crate::network::fabric::Fabric;
-use crate::{Error, Options};
+use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::cluster_masquerade;
 use braid_node::erase;

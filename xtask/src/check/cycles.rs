@@ -10,6 +10,8 @@ use std::path::Path;
 
 /// Root files of the crates.
 const CRATES: &[&str] = &[
+    "cni-plugin/agent/src/lib.rs",
+    "cni-plugin/client/src/lib.rs",
     "cni-plugin/core/src/lib.rs",
     "cni-plugin/node/src/lib.rs",
     "cni-plugin/src/lib.rs",

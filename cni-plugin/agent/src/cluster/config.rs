@@ -9,7 +9,7 @@
 //! log: {level: info, format: text}
 //! ```
 
-use crate::Error;
+use crate::error::Error;
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Forwarding of packets between pods, nodes and the outside.
 
-use crate::Error;
+use crate::error::Error;
 use braid_node::sys::sysctl;
 
 const FORWARDING: [&str; 2] = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];

@@ -1,7 +1,7 @@
 //! Masquerading of this node's pods on their way out of the cluster.
 
-use crate::Error;
 use crate::cluster::node::Node;
+use crate::error::Error;
 use braid_node::effect::cluster_masquerade;
 use ipnet::IpNet;
 

@@ -15,8 +15,9 @@ mod store;
 
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::pods::{self, PodObject};
+use crate::error::Error;
+use crate::options::Options;
 use crate::watch::Watch;
-use crate::{Error, Options};
 use answer::Server;
 use braid_node::source::agent::protocol::SOCKET;
 use kube::{Api, Client};

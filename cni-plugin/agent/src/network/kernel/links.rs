@@ -1,7 +1,7 @@
 //! The VXLAN link, its addresses, and the uplink.
 
 use super::{ADD, Kernel, errno, family_of};
-use crate::Error;
+use crate::error::Error;
 use crate::network::changes::Change;
 use crate::network::vxlan::{self, Found, Settings, Vxlan};
 use braid_core::name::Mac;

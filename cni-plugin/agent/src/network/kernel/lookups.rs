@@ -1,7 +1,7 @@
 //! The kernel's routes to addresses.
 
 use super::Kernel;
-use crate::Error;
+use crate::error::Error;
 use crate::network::routes::Lookup;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use netlink_packet_route::RouteNetlinkMessage;

@@ -19,7 +19,7 @@ pub use links::Uplink;
 use super::changes::{Change, Thing};
 use super::routes::{Present, State};
 use super::vxlan;
-use crate::Error;
+use crate::error::Error;
 use futures_util::stream::StreamExt;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_MULTIPART,

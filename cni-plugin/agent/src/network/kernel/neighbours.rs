@@ -1,7 +1,7 @@
 //! Neighbours and FDB entries of the VXLAN link.
 
 use super::{FAMILIES, Kernel, family_of};
-use crate::Error;
+use crate::error::Error;
 use crate::network::routes::{Fdb, Neighbour, PROTOCOL};
 use braid_core::name::Mac;
 use netlink_packet_route::neighbour::{

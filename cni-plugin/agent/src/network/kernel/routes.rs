@@ -1,7 +1,7 @@
 //! Routes of the agent.
 
 use super::{FAMILIES, Kernel, ip};
-use crate::Error;
+use crate::error::Error;
 use crate::network::routes::{Dev, PROBE_TABLE, PROTOCOL, Route, Table};
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;

@@ -1,7 +1,7 @@
 //! Rules to the table of probes.
 
 use super::{FAMILIES, Kernel, family_of};
-use crate::Error;
+use crate::error::Error;
 use crate::network::routes::{PROBE_PRIORITY, PROBE_TABLE, PROTOCOL, Rule};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteProtocol;
