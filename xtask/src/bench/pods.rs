@@ -1,5 +1,6 @@
 //! `cargo xtask bench --pods`: attaches a pod to a default network and two more, with braid and
-//! with both forms of Multus (thin and thick), beside a dedicated API server.
+//! with both forms of Multus (thin and thick), beside a dedicated API server. An agent of braid is
+//! alive, hung, or away.
 //!
 //! ```text
 //!  a network namespace: etcd ◄─ kube-apiserver ◄─ far server (a relay with a delay)
@@ -8,6 +9,7 @@
 //! ```
 
 use super::command::{Args, bench, conflist_path};
+use crate::build;
 use anyhow::{Context, Result};
 use braid_testbed::api_server::{ApiServer, PORT};
 use braid_testbed::relay::relay;
@@ -25,7 +27,19 @@ const FAR_PORT: u16 = PORT + 1;
 /// One-way delay at [`FAR_PORT`].
 const WAY: Duration = Duration::from_millis(200);
 /// Names of the runs with a pod that has networks besides the default one.
-const WITH_NETWORKS: [&str; 3] = ["thin", "thick", "braid"];
+const WITH_NETWORKS: [&str; 5] = ["thin", "thick", "braid", "agent", "hung"];
+/// Names of the runs with a pod that has only the default one. The runtime passes the annotations
+/// of the last.
+const WITHOUT: [&str; 3] = ["no-annotation", "no-annotation-agent", "no-annotation-told"];
+/// Names of the runs with an agent, and whether it is stopped.
+const AGENTS: [(&str, bool); 4] = [
+    ("agent", false),
+    ("hung", true),
+    ("no-annotation-agent", false),
+    ("no-annotation-told", false),
+];
+/// Socket of the agent.
+const SOCKET: &str = "/run/braid/agent.sock";
 /// RBAC rules of Multus.
 const MULTUS_RBAC: &str = "xtask/bench/multus-rbac.yaml";
 
@@ -51,8 +65,14 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
         ("thin", &*multus),
         ("thick", &multus),
         ("braid", braid),
+        ("agent", braid),
+        ("hung", braid),
         ("no-annotation", braid),
+        ("no-annotation-agent", braid),
+        ("no-annotation-told", braid),
         ("no-kubernetes", braid),
+        ("lan", braid),
+        ("served", braid),
     ];
     let mut bench = bench(&plugins, &out.join("pods.json"), Some("pods"))?;
     let dir = out.join("pods");
@@ -67,7 +87,8 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
     bench
         .args(setup.pods()?)
         .args(setup.conflists()?)
-        .arg(setup.daemon()?);
+        .arg(setup.daemon()?)
+        .args(setup.agents(&braid.join(build::COMPANION))?);
     bench.args(WITH_NETWORKS.map(|name| format!("--interfaces={name}=net1,net2")));
     bench.args(["--baseline=thick", "--runs", &args.runs.to_string()]);
     bench.arg(format!("--round-trip={}", 2 * WAY.as_millis()));
@@ -95,7 +116,7 @@ impl<'a> Setup<'a> {
     /// option `--pod` for each.
     fn pods(&self) -> Result<Vec<String>> {
         let mut options = Vec::new();
-        for name in [&WITH_NETWORKS[..], &["no-annotation"]].concat() {
+        for name in [&WITH_NETWORKS[..], &WITHOUT].concat() {
             options.push(format!("--pod={name}={}", self.pod(name)?));
         }
         Ok(options)
@@ -138,15 +159,15 @@ impl<'a> Setup<'a> {
         let default: Value = serde_json::from_str(&text).context("the default network")?;
         let braid = json!({"type": "braid", "plugins": default["plugins"]});
         let multus = |plugin: &str| json!({"type": plugin, "binDir": self.reference, "delegates": [default]});
-        let with = |mut plugin: Value, key: &str, value: &Path| {
-            plugin[key] = json!(value);
+        let with = |mut plugin: Value, key: &str, value: &Value| {
+            plugin[key] = value.clone();
             plugin
         };
         let asking = |port| {
             anyhow::Ok(with(
                 braid.clone(),
                 "kubeconfig",
-                &self.kubeconfig("braid", port)?,
+                &json!(self.kubeconfig("braid", port)?),
             ))
         };
         let near = self.conflist("braid", &asking(PORT)?)?;
@@ -154,21 +175,44 @@ impl<'a> Setup<'a> {
         let thin = with(
             multus("multus"),
             "kubeconfig",
-            &self.kubeconfig("multus", PORT)?,
+            &json!(self.kubeconfig("multus", PORT)?),
         );
         let thin = self.conflist("thin", &thin)?;
         let thick = with(
             multus("multus-shim"),
             "daemonSocketDir",
-            Path::new("/run/multus"),
+            &json!("/run/multus"),
         );
         let thick = self.conflist("thick", &thick)?;
         let none = self.conflist("no-kubernetes", &braid)?;
+        let told = with(
+            asking(PORT)?,
+            "runtimeConfig",
+            &json!({"io.kubernetes.cri.pod-annotations": {}}),
+        );
+        let told = self.conflist("told", &told)?;
+        let (lan, served) = (conflist_path("pod-lan"), self.served()?);
+        let (lan, served) = (lan.display(), served.display());
         Ok(vec![
-            format!("--conflist={near},thin={thin},thick={thick},no-kubernetes={none}"),
+            format!(
+                "--conflist={near},thin={thin},thick={thick},no-kubernetes={none},\
+                 no-annotation-told={told},lan={lan},served={served}"
+            ),
             format!("--far=braid={far}"),
             format!("--far=no-annotation={far}"),
         ])
+    }
+
+    /// Writes the list of the pod's second network, with the pod's requests. Returns its path.
+    fn served(&self) -> Result<PathBuf> {
+        let text = fs::read_to_string(conflist_path("pod-served"))?;
+        let mut list: Value = serde_json::from_str(&text).context("the second network")?;
+        let requests = &networks()[1];
+        for plugin in list["plugins"].as_array_mut().context("plugins")? {
+            plugin["runtimeConfig"] = json!({"portMappings": requests["portMappings"],
+                "bandwidth": requests["bandwidth"]});
+        }
+        self.write("served.conflist", &list.to_string())
     }
 
     /// Writes a list with one plugin. Returns its path.
@@ -223,6 +267,38 @@ impl<'a> Setup<'a> {
         let path = self.write("multus-daemon.sh", &script)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         Ok(format!("--daemon=thick={}", path.display()))
+    }
+
+    /// Creates the Node of each agent, and a script that runs the agent. Returns the options of
+    /// `braid-bench` that name the scripts.
+    fn agents(&self, program: &Path) -> Result<Vec<String>> {
+        // The nodes have no pod ranges, so the agents only answer calls.
+        let config = self.write("agent.yaml", "mode: none\n")?;
+        let kubeconfig = self.kubeconfig("braid", PORT)?;
+        let mut options = Vec::new();
+        for (name, is_stopped) in AGENTS {
+            self.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))?;
+            let agent = format!(
+                "setpriv --pdeathsig KILL {program} --kubeconfig {kubeconfig} --node-name {name} --config {config} \
+                 --conflist /run/agent.conflist --call-kubeconfig /run/agent.kubeconfig",
+                program = program.display(),
+                kubeconfig = kubeconfig.display(),
+                config = config.display(),
+            );
+            let log = self.dir.join(format!("{name}.log"));
+            let mut script = format!("#!/bin/sh -e\nexec > {} 2>&1\n", log.display());
+            if is_stopped {
+                script += &format!(
+                    "{agent} &\nwhile [ ! -S {SOCKET} ]; do sleep 0.1; done\nkill -STOP $!\nwait\n"
+                );
+            } else {
+                script += &format!("exec {agent}\n");
+            }
+            let path = self.write(&format!("{name}.sh"), &script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            options.push(format!("--daemon={name}={}", path.display()));
+        }
+        Ok(options)
     }
 
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
