@@ -8,6 +8,7 @@
 
 mod fabric;
 mod node;
+mod reports;
 mod socket;
 
 use crate::proxy::Fault;

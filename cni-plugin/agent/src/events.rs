@@ -1,10 +1,12 @@
-//! Warning events on the Node: which ones are published when, and the requests for them.
+//! Events on the Node and on pods: which ones are published when, and the requests for them.
 //!
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
-//! series.
+//! series. So does an event of a pod that calls repeat.
 
 use crate::cluster::node::Node;
 use crate::error::Error;
+use braid_core::k8s::ObjectName;
+use braid_core::k8s::source::{Event as PodEvent, Severity};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -20,6 +22,8 @@ const NAMESPACE: &str = "default";
 /// Name of the program in its events.
 const CONTROLLER: &str = "braid";
 const ACTION: &str = "Reconcile";
+/// Action of events about pods.
+const ATTACH: &str = "Attach";
 /// Longest text that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 /// Longest part of an event's name that is the node's name. The API server accepts 253 bytes.
@@ -33,7 +37,7 @@ const FORGOTTEN: SignedDuration = SignedDuration::from_mins(30);
 /// New events at a time. Others follow at the next comparison.
 const MOST: usize = 20;
 /// Requests that wait for the API server. Further ones are dropped.
-const QUEUE: usize = 64;
+const QUEUE: usize = 1024;
 
 /// A condition that needs an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +94,32 @@ struct Known {
     is_present: bool,
 }
 
+impl Known {
+    fn new(event: Event, now: Timestamp) -> Self {
+        Self {
+            event,
+            count: 1,
+            counted: 1,
+            posted: now,
+            is_present: true,
+        }
+    }
+
+    /// Returns the series, if it is due.
+    fn series(&mut self, now: Timestamp) -> Option<Post> {
+        if self.count <= self.counted || now.duration_since(self.posted) < SHORTEST {
+            return None;
+        }
+        (self.counted, self.posted) = (self.count, now);
+        let mut event = self.event.clone();
+        event.series = Some(EventSeries {
+            count: self.count,
+            last_observed_time: MicroTime(now),
+        });
+        Some(Post { event })
+    }
+}
+
 impl Book {
     /// Returns the events to publish, if `present` are the warnings of `node` now.
     pub fn posts(&mut self, present: &BTreeSet<Warning>, node: &Node, now: Timestamp) -> Vec<Post> {
@@ -101,13 +131,7 @@ impl Book {
                 }
                 known.is_present = true;
             } else if posts.len() < MOST {
-                let known = Known {
-                    event: event(warning, node, now),
-                    count: 1,
-                    counted: 1,
-                    posted: now,
-                    is_present: true,
-                };
+                let known = Known::new(event(warning, node, now), now);
                 posts.push(Post {
                     event: known.event.clone(),
                 });
@@ -116,15 +140,7 @@ impl Book {
         }
         for (warning, known) in &mut self.known {
             known.is_present = present.contains(warning);
-            if known.count > known.counted && now.duration_since(known.posted) >= SHORTEST {
-                (known.counted, known.posted) = (known.count, now);
-                let mut event = known.event.clone();
-                event.series = Some(EventSeries {
-                    count: known.count,
-                    last_observed_time: MicroTime(now),
-                });
-                posts.push(Post { event });
-            }
+            posts.extend(known.series(now));
         }
         self.known
             .retain(|_, known| known.is_present || now.duration_since(known.posted) < FORGOTTEN);
@@ -133,35 +149,106 @@ impl Book {
 }
 
 fn event(warning: &Warning, node: &Node, now: Timestamp) -> Event {
-    let name = cut(&node.name, LONGEST_NAME);
-    let word = warning.reason.word();
-    // The time alone is not unique: several events are made at once.
-    let name = format!(
-        "{name}.{:x}{:08x}",
-        now.as_millisecond(),
-        hash(&warning.note) ^ hash(word)
-    );
-    Event {
-        metadata: ObjectMeta {
-            name: Some(name),
-            namespace: Some(NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        action: Some(ACTION.to_owned()),
-        reason: Some(word.to_owned()),
-        note: Some(cut(&warning.note, LONGEST_NOTE).to_owned()),
-        type_: Some("Warning".to_owned()),
-        event_time: Some(MicroTime(now)),
-        regarding: Some(ObjectReference {
+    let text = Text {
+        action: ACTION,
+        kind: "Warning",
+        reason: warning.reason.word(),
+        note: &warning.note,
+    };
+    let regarding = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.name.clone()),
+        uid: Some(node.uid.clone()),
+        ..ObjectReference::default()
+    };
+    text.event(regarding, &node.name, now)
+}
+
+/// Words of an event.
+struct Text<'a> {
+    action: &'a str,
+    kind: &'a str,
+    reason: &'a str,
+    note: &'a str,
+}
+
+impl Text<'_> {
+    /// Returns the event about an object, by this node.
+    fn event(&self, regarding: ObjectReference, node: &str, now: Timestamp) -> Event {
+        let about = regarding.name.as_deref().unwrap_or_default();
+        let name = cut(about, LONGEST_NAME);
+        // The time alone is not unique: several events are made at once.
+        let name = format!(
+            "{name}.{:x}{:08x}",
+            now.as_millisecond(),
+            hash(self.note) ^ hash(self.reason)
+        );
+        let namespace = regarding.namespace.as_deref().unwrap_or(NAMESPACE);
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some(self.action.to_owned()),
+            reason: Some(self.reason.to_owned()),
+            note: Some(cut(self.note, LONGEST_NOTE).to_owned()),
+            type_: Some(self.kind.to_owned()),
+            event_time: Some(MicroTime(now)),
+            regarding: Some(regarding),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(cut(node, 128).to_owned()),
+            ..Event::default()
+        }
+    }
+}
+
+/// Events of pods that calls have reported.
+#[derive(Debug, Default)]
+pub struct PodBook {
+    /// By uid of the pod, reason and note.
+    known: BTreeMap<(String, String, String), Known>,
+}
+
+impl PodBook {
+    /// Returns the event to publish; `None` if it has been published a moment ago. `node` is the
+    /// name of this node.
+    pub fn post(
+        &mut self,
+        pod: &ObjectName,
+        uid: &str,
+        event: &PodEvent,
+        (node, now): (&str, Timestamp),
+    ) -> Option<Post> {
+        self.known
+            .retain(|_, known| now.duration_since(known.posted) < FORGOTTEN);
+        let reason = event.reason.clone().into_owned();
+        let key = (uid.to_owned(), reason, event.message.clone());
+        if let Some(known) = self.known.get_mut(&key) {
+            known.count = known.count.saturating_add(1);
+            return known.series(now);
+        }
+        let text = Text {
+            action: ATTACH,
+            kind: match event.severity {
+                Severity::Normal => "Normal",
+                Severity::Warning => "Warning",
+            },
+            reason: &event.reason,
+            note: &event.message,
+        };
+        let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.name.clone()),
-            uid: Some(node.uid.clone()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(uid.to_owned()),
             ..ObjectReference::default()
-        }),
-        reporting_controller: Some(CONTROLLER.to_owned()),
-        reporting_instance: Some(cut(&node.name, 128).to_owned()),
-        ..Event::default()
+        };
+        let event = text.event(regarding, node, now);
+        self.known.insert(key, Known::new(event.clone(), now));
+        Some(Post { event })
     }
 }
 
@@ -186,7 +273,7 @@ impl Publisher {
     /// Starts a task that ends with this value.
     pub fn start(client: Client) -> Self {
         let (queue, posts) = mpsc::channel(QUEUE);
-        tokio::spawn(publish(Api::namespaced(client, NAMESPACE), posts));
+        tokio::spawn(publish(client, posts));
         Self { queue }
     }
 
@@ -199,9 +286,16 @@ impl Publisher {
     }
 }
 
-async fn publish(events: Api<Event>, mut posts: mpsc::Receiver<Post>) {
+async fn publish(client: Client, mut posts: mpsc::Receiver<Post>) {
     let mut reported = None;
     while let Some(post) = posts.recv().await {
+        let namespace = post
+            .event
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or(NAMESPACE);
+        let events = Api::namespaced(client.clone(), namespace);
         let error = send(&events, post.event).await.err();
         if let Some(err) = &error
             && error != reported
@@ -279,6 +373,31 @@ mod tests {
             of_a(1),
             "another event"
         );
+    }
+
+    #[test]
+    fn an_event_of_a_pod_that_calls_repeat_gets_a_series() {
+        let pod = ObjectName {
+            namespace: "a".into(),
+            name: "web".into(),
+        };
+        let told = PodEvent {
+            severity: Severity::Warning,
+            reason: "NetworkRefused".into(),
+            message: "no such link".into(),
+        };
+        let mut book = PodBook::default();
+        let mut count = |uid: &str, seconds: i64| {
+            let now = Timestamp::from_second(1000 + seconds).expect("a time");
+            let Post { event } = book.post(&pod, uid, &told, ("n1", now))?;
+            assert_eq!(event.metadata.namespace.as_deref(), Some("a"));
+            Some(event.series.map_or(1, |series| series.count))
+        };
+        assert_eq!(count("u", 0), Some(1));
+        assert_eq!(count("u", 1), None, "too early");
+        assert_eq!(count("v", 1), Some(1), "another pod of this name");
+        assert_eq!(count("u", 11), Some(3));
+        assert_eq!(count("u", 3600), Some(1), "forgotten");
     }
 
     #[test]

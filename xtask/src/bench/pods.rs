@@ -286,14 +286,14 @@ impl<'a> Setup<'a> {
                 config = config.display(),
             );
             let log = self.dir.join(format!("{name}.log"));
-            let mut script = format!("#!/bin/sh -e\nexec > {} 2>&1\n", log.display());
-            if is_stopped {
-                script += &format!(
-                    "{agent} &\nwhile [ ! -S {SOCKET} ]; do sleep 0.1; done\nkill -STOP $!\nwait\n"
-                );
+            let run = if is_stopped {
+                format!(
+                    "{agent} &\nwhile [ ! -S {SOCKET} ]; do sleep 0.1; done\nkill -STOP $!\nwait"
+                )
             } else {
-                script += &format!("exec {agent}\n");
-            }
+                format!("exec {agent}")
+            };
+            let script = format!("#!/bin/sh -e\nexec > {} 2>&1\n{run}\n", log.display());
             let path = self.write(&format!("{name}.sh"), &script)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             options.push(format!("--daemon={name}={}", path.display()));

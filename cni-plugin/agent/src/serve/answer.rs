@@ -1,6 +1,6 @@
 //! Answers to calls: objects from the caches, or from the API if the caches lack them.
 
-use super::publish;
+use super::reports::Reports;
 use super::store::Store;
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::objects::{Entry, Kept};
@@ -27,6 +27,7 @@ const CONCURRENT: usize = 8;
 pub(super) struct Server {
     pub(super) client: Client,
     pub(super) store: Arc<Store>,
+    pub(super) reports: Reports,
 }
 
 impl Server {
@@ -45,10 +46,10 @@ impl Server {
             AgentRequest::Networks(networks) => self.networks(networks, &mut answer).await,
             AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
             AgentRequest::Publish(publication) => {
+                self.reports.publish(&publication);
                 let server = Arc::clone(&self);
                 // The work goes on if the call does not wait for its end.
-                let work =
-                    tokio::spawn(async move { publish::publish(&server, &publication).await });
+                let work = tokio::spawn(async move { server.publish(publication).await });
                 let line = match work.await.unwrap_or_else(|err| Err(err.to_string())) {
                     Ok(true) => AnswerLine::Published.to_string(),
                     Ok(false) => AnswerLine::NoPod.to_string(),

@@ -10,6 +10,7 @@ mod answer;
 mod copies;
 mod feed;
 mod publish;
+mod reports;
 mod socket;
 mod store;
 
@@ -21,6 +22,7 @@ use crate::watch::Watch;
 use answer::Server;
 use braid_node::source::agent::protocol::SOCKET;
 use kube::{Api, Client};
+use reports::Reports;
 use std::path::Path;
 use std::sync::Arc;
 use store::Store;
@@ -41,6 +43,7 @@ pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
     let server = Server {
         client: client.clone(),
         store,
+        reports: Reports::start(client.clone(), &options.node_name),
     };
     tokio::spawn(socket::accept(listener, Arc::new(server)));
     Ok(())

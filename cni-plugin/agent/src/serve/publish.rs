@@ -10,52 +10,86 @@ use braid_node::source::agent::protocol::Publication;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Attempts. Each further one follows a change by another writer.
 const ATTEMPTS: usize = 4;
 /// Longest time of one attempt.
 const LIMIT: Duration = Duration::from_secs(5);
+/// First and last pause while the API server is away.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(64);
 /// A `test` of the patch failed: the annotation or the pod is another one.
 const UNFIT: u16 = 422;
 const NOT_FOUND: u16 = 404;
 
-/// Writes the status. Returns false if the pod is gone.
-pub(super) async fn publish(server: &Server, publication: &Publication) -> Result<bool, String> {
-    let Publication { pod, uid, .. } = publication;
-    let api: Api<PodObject> =
-        Api::namespaced_with(server.client.clone(), &pod.namespace, &pods::resource());
-    let mut known = server.store.caches().pods.get(pod).cloned();
-    for _ in 0..ATTEMPTS {
-        let entry = match known.take().filter(|entry| pods::is_of(entry, uid)) {
-            Some(entry) => Some(entry),
-            None => server.get::<PodObject>(pod, &pods::resource()).await?,
-        };
-        let Some(entry) = entry.filter(|entry| pods::is_of(entry, uid)) else {
-            return Ok(false);
-        };
-        let Some(patch) = patch(publication, &entry)? else {
+impl Server {
+    /// Writes the status, if there is one. Returns false if the pod is gone. If the call does not
+    /// wait, tries again while the API server is away, unless another writer writes the status.
+    pub(super) async fn publish(&self, publication: Publication) -> Result<bool, String> {
+        let Some(status) = &publication.status else {
             return Ok(true);
         };
-        let params = PatchParams::default();
-        let patched = api.patch_subresource("status", &pod.name, &params, &patch);
-        match timeout(LIMIT, patched).await {
-            Ok(Ok(_)) => return Ok(true),
-            Ok(Err(kube::Error::Api(status))) if status.code == UNFIT => {}
-            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => return Ok(false),
-            Ok(Err(err)) => return Err(err.to_string()),
-            Err(_) => return Err(format!("no response within {LIMIT:?}")),
+        let mut pause = SHORTEST;
+        loop {
+            let published = self.write(&publication, status).await;
+            let Err(why) = &published else {
+                return published;
+            };
+            if publication.is_awaited || pause > LONGEST || self.is_overtaken(&publication) {
+                tracing::warn!(pod = %publication.pod, error = %why, "publish the network-status");
+                return published;
+            }
+            sleep(pause).await;
+            pause *= 2;
         }
     }
-    Err(format!("another writer changed pod {pod} {ATTEMPTS} times"))
+
+    /// True if the status in the cache is not the one that the call read.
+    fn is_overtaken(&self, publication: &Publication) -> bool {
+        let known = self.store.caches().pods.get(&publication.pod).cloned();
+        known.is_some_and(|entry| {
+            !pods::is_of(&entry, &publication.uid)
+                || entry.annotations().get(NETWORK_STATUS) != publication.seen.as_ref()
+        })
+    }
+
+    async fn write(&self, publication: &Publication, status: &str) -> Result<bool, String> {
+        let Publication { pod, uid, .. } = publication;
+        let api: Api<PodObject> =
+            Api::namespaced_with(self.client.clone(), &pod.namespace, &pods::resource());
+        let mut known = self.store.caches().pods.get(pod).cloned();
+        for _ in 0..ATTEMPTS {
+            let entry = match known.take().filter(|entry| pods::is_of(entry, uid)) {
+                Some(entry) => Some(entry),
+                None => self.get::<PodObject>(pod, &pods::resource()).await?,
+            };
+            let Some(entry) = entry.filter(|entry| pods::is_of(entry, uid)) else {
+                return Ok(false);
+            };
+            let Some(patch) = patch(publication.seen.as_deref(), status, &entry)? else {
+                return Ok(true);
+            };
+            let params = PatchParams::default();
+            let patched = api.patch_subresource("status", &pod.name, &params, &patch);
+            match timeout(LIMIT, patched).await {
+                Ok(Ok(_)) => return Ok(true),
+                Ok(Err(kube::Error::Api(status))) if status.code == UNFIT => {}
+                Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => return Ok(false),
+                Ok(Err(err)) => return Err(err.to_string()),
+                Err(_) => return Err(format!("no response within {LIMIT:?}")),
+            }
+        }
+        Err(format!("another writer changed pod {pod} {ATTEMPTS} times"))
+    }
 }
 
-/// Returns the patch; `None` if the pod has the status already.
-fn patch(publication: &Publication, entry: &Entry) -> Result<Option<Patch<()>>, String> {
+/// Returns the patch; `None` if the pod has the status already. `seen` is the value that the call
+/// read.
+fn patch(seen: Option<&str>, status: &str, entry: &Entry) -> Result<Option<Patch<()>>, String> {
     let annotations = entry.annotations();
     let now = annotations.get(NETWORK_STATUS).map(String::as_str);
-    let entries = list(Some(&publication.status));
-    let value = rewrite(now, publication.seen.as_deref(), entries);
+    let value = rewrite(now, seen, list(Some(status)));
     if now == Some(value.as_str()) {
         return Ok(None);
     }

@@ -59,6 +59,17 @@ pub struct Event {
     pub message: String,
 }
 
+/// A pod's attachments, to be published.
+#[derive(Debug, Clone, Copy)]
+pub struct News<'a> {
+    /// Entries for the annotation `network-status`.
+    pub entries: &'a [Json],
+    /// Events about the pod.
+    pub events: &'a [Event],
+    /// True if the entries must be in the API before the call ends.
+    pub is_urgent: bool,
+}
+
 /// A change to one annotation of a pod, computed from the annotation's current value.
 pub struct Edit<'a> {
     /// Key of the annotation.
@@ -99,22 +110,35 @@ pub trait Source {
     fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
     -> Result<(), SourceError>;
 
-    /// Publishes these entries in the pod's annotation `network-status`. Entries that other writers
-    /// have added since the pod was read stay.
-    fn publish(&mut self, pod: &Pod, entries: &[Json]) -> Result<(), SourceError> {
+    /// Publishes the entries in the pod's annotation `network-status`. Entries that other writers
+    /// have added since the pod was read stay. Events follow as with [`Source::tell`] and
+    /// [`Source::report`].
+    fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
         let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
-        let value = |now: Option<&str>| Some(status::rewrite(now, seen, entries.to_vec()));
+        let value = |now: Option<&str>| Some(status::rewrite(now, seen, news.entries.to_vec()));
         let edit = Edit {
             key: NETWORK_STATUS,
             seen: Some(&pod.annotations),
             value: &value,
         };
-        self.annotate(&pod.name, &pod.uid, &edit)
+        let published = self.annotate(&pod.name, &pod.uid, &edit);
+        for event in news.events {
+            match event.severity {
+                // The status has failed in the same way, or the event is informative only.
+                Severity::Warning => drop(self.tell(&pod.name, &pod.uid, event)),
+                Severity::Normal => self.report(&pod.name, &pod.uid, std::slice::from_ref(event)),
+            }
+        }
+        published
     }
 
     /// Writes an event about the pod. Best effort: the caller does not fail if the event can't be
     /// written.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
+
+    /// Writes events of normal operation, if an agent does so behind the call. A call makes no
+    /// connection to the API server for them. Best effort.
+    fn report(&mut self, _pod: &ObjectName, _uid: &str, _events: &[Event]) {}
 
     /// Reads an IPAMClaim.
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError>;

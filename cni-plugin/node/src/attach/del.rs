@@ -2,7 +2,7 @@
 //! planned from names alone.
 
 use super::chain::{self, BRAID, Chain};
-use super::invocation::{DelRequest, Wanted, refuse_own};
+use super::invocation::{DelRequest, Detached, Wanted, refuse_own};
 use super::liveness::NodeState;
 use super::recorded;
 use super::teardown::Teardown;
@@ -63,23 +63,24 @@ pub struct Unrecorded {
 /// Detaches the container from all networks in the call's record. Without a record, detaches it
 /// only from the network in the call's configuration.
 pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
-    detach_or(call, machine, &|folder, _| {
+    let detached = detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
         Ok(Unrecorded {
             wanted,
             record: None,
             is_more: folder.has_file(&call.key),
         })
-    })
+    });
+    detached.map(drop)
 }
 
-/// Detaches the container from all networks in the call's record. Without a record, detaches it
-/// from the networks that `find` returns.
+/// Detaches the container from all networks in the call's record, and returns the interfaces that
+/// it had. Without a record, detaches it from the networks that `find` returns.
 pub fn detach_or(
     call: &DelRequest,
     machine: &dyn Machine,
     find: &dyn Fn(&Folder, &mut dyn Host) -> Result<Unrecorded, Error>,
-) -> Result<(), Error> {
+) -> Result<Vec<Detached>, Error> {
     let mut host = machine
         .open(netns_of(&call.attachment)?)
         .map_err(Error::from)?;
@@ -109,7 +110,7 @@ pub fn detach_or(
                 is_more,
             }
         }
-        None if is_own => return refuse_own(&*host),
+        None if is_own => return refuse_own(&*host).map(|()| Vec::new()),
         None => find(&folder, &mut *host)?,
     };
     // ADD would have refused braid's own namespace. So the container's namespace is gone, and
@@ -122,6 +123,10 @@ pub fn detach_or(
             wanted.attachment.netns = None;
         }
     }
+    let detached = record
+        .as_ref()
+        .map(recorded::interfaces)
+        .unwrap_or_default();
     let mut taking = Teardown {
         wanted: &wanted,
         record,
@@ -134,10 +139,11 @@ pub fn detach_or(
     }
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
     if is_recorded {
-        folder.close().map_err(Error::from)
+        folder.close().map_err(Error::from)?;
     } else {
-        detach_names(folder, &call.key, machine)
+        detach_names(folder, &call.key, machine)?;
     }
+    Ok(detached)
 }
 
 /// Runs DEL for records of the same network and interface under another plugin type. Such records

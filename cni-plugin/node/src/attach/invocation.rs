@@ -9,8 +9,10 @@ use braid_core::cni::{AddResult, Attachment, Command, Error, NetConf, Owner, Req
 use braid_core::ipam::Claim;
 use braid_core::k8s::network::Network;
 use braid_core::k8s::{IpamClaim, ObjectName};
+use braid_core::name::IfName;
 use braid_core::plan::Feature;
 use braid_core::plugins::Call;
+use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +50,17 @@ pub struct Wanted {
     /// The network as the pod requests it. `None` without a pod, and in an attachment that was read
     /// from a record.
     pub of_pod: Option<OfPod>,
+}
+
+/// An interface that the container had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detached {
+    /// Its name.
+    pub ifname: IfName,
+    /// Addresses that braid set.
+    pub addresses: Vec<IpNet>,
+    /// Name of its network.
+    pub network: String,
 }
 
 /// A network as a pod requests it, for the pod's status.

@@ -2,7 +2,7 @@
 
 use super::chain::{AddressSource, Chain};
 use super::flannel;
-use super::invocation::{DelRequest, Wanted};
+use super::invocation::{DelRequest, Detached, Wanted};
 use crate::ipam::host_local;
 use crate::store::record::{Attached, Record};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};
@@ -117,6 +117,28 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::H
             AddressSource::Ours(ipam) => Some((at, ipam.as_host_local()?)),
             AddressSource::NoIpam | AddressSource::Foreign(_) => None,
         })
+}
+
+/// Returns the record's interfaces.
+pub fn interfaces(record: &Record) -> Vec<Detached> {
+    let mut interfaces = Vec::new();
+    for attached in &record.attachments {
+        let mut addresses = Vec::new();
+        for step in attached.parts.iter().flatten() {
+            if let Step::Add(Thing::Addr(addr)) = step
+                && addr.at.ns == Ns::Pod
+            {
+                addresses.push(addr.net);
+            }
+        }
+        let object = attached.object.as_ref().map(ToString::to_string);
+        interfaces.push(Detached {
+            ifname: attached.ifname.clone(),
+            addresses,
+            network: object.unwrap_or_else(|| attached.network.clone()),
+        });
+    }
+    interfaces
 }
 
 /// Returns the addresses in the record that were leased from the `host-local` folder `path` of this

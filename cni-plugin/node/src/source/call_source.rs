@@ -6,10 +6,11 @@ use super::client::Client;
 use super::network_cache;
 use braid_core::cni::Json;
 use braid_core::k8s::dynamic::Offered;
-use braid_core::k8s::source::{Edit, Event, Source, SourceError};
+use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 /// Longest time to ask the API for networks that are also on disk, or for a status if nothing else
@@ -130,12 +131,14 @@ impl Source for CallSource {
         self.noted(answer)
     }
 
-    fn publish(&mut self, pod: &Pod, entries: &[Json]) -> Result<(), SourceError> {
+    fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
         let published = self.agent.publish(Publication {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
-            status: Json::Array(entries.to_vec()).to_string(),
+            status: Some(Json::Array(news.entries.to_vec()).to_string()),
             seen: pod.annotations.get(NETWORK_STATUS).cloned(),
+            events: news.events.to_vec(),
+            is_awaited: news.is_urgent,
         });
         if let Some(published) = published {
             return published;
@@ -152,13 +155,20 @@ impl Source for CallSource {
         if pod.is_static() {
             // The runtime knows the kubelet's uid of the pod, the API another one.
             let (pod, _) = self.api.pod(&pod.name, None, &[])?;
-            return self.api.publish(&pod, entries);
+            return self.api.publish(&pod, news);
         }
-        self.api.publish(pod, entries)
+        self.api.publish(pod, news)
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
-        self.api.tell(pod, uid, event)
+        match self.agent.publish(only(pod, uid, slice::from_ref(event))) {
+            Some(told) => told,
+            None => self.api.tell(pod, uid, event),
+        }
+    }
+
+    fn report(&mut self, pod: &ObjectName, uid: &str, events: &[Event]) {
+        let _ = self.agent.publish(only(pod, uid, events));
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
@@ -184,5 +194,17 @@ impl Source for CallSource {
 
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
         self.api.offered(node, driver)
+    }
+}
+
+/// Returns a publication of events without a status.
+fn only(pod: &ObjectName, uid: &str, events: &[Event]) -> Publication {
+    Publication {
+        pod: pod.clone(),
+        uid: uid.to_owned(),
+        status: None,
+        seen: None,
+        events: events.to_vec(),
+        is_awaited: false,
     }
 }

@@ -26,12 +26,13 @@ use super::add::{Added, add as attach};
 use super::chain::{BRAID, Chain};
 use super::check::check_all;
 use super::del::detach_or;
-use super::invocation::{DelRequest, Invocation};
+use super::invocation::{DelRequest, Detached, Invocation};
 use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
 use crate::source::cluster::{Cluster, NoCluster};
 use braid_core::cni::{Error, Kind, Request};
-use braid_core::k8s::settings::Settings;
+use braid_core::k8s::interface_event;
+use braid_core::k8s::settings::{PodRef, Settings};
 use find::Finder;
 pub use gc::gc;
 pub use network::AttachedNetwork;
@@ -105,7 +106,39 @@ pub fn del(
         machine,
         cluster,
     };
-    detach_or(&call, machine, &|folder, host| lost.find(folder, host))
+    let detached = detach_or(&call, machine, &|folder, host| lost.find(folder, host))?;
+    report(&detached, &call.attachment.args, settings, cluster);
+    Ok(())
+}
+
+/// Writes an event about each interface that the pod had.
+fn report(detached: &[Detached], args: &str, settings: &Settings, cluster: &dyn Cluster) {
+    let Ok(Some(PodRef {
+        name,
+        uid: Some(uid),
+        ..
+    })) = PodRef::of(args)
+    else {
+        return;
+    };
+    let mut events = Vec::new();
+    for Detached {
+        ifname,
+        addresses,
+        network,
+    } in detached
+    {
+        events.push(interface_event::removed(
+            ifname.as_str(),
+            addresses,
+            network,
+        ));
+    }
+    if !events.is_empty()
+        && let Ok(mut source) = cluster.source(settings, None)
+    {
+        source.report(&name, &uid, &events);
+    }
 }
 
 /// True if the container's call has a record, readable or not.

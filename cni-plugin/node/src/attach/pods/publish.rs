@@ -8,7 +8,8 @@ use crate::apply::host::{Host, Machine};
 use crate::attach::device_file;
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
-use braid_core::k8s::source::{Edit, Source, SourceError};
+use braid_core::k8s::interface_event;
+use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{NETWORK_STATUS, Pod};
 
@@ -84,13 +85,18 @@ impl Publisher {
             });
             entries.push(self.entry(attachment, mtu, machine));
         }
-        let event = host.and_then(|host| interface_facts::event(attached, host));
-        let told = source.publish(pod, &entries);
-        if let Some(Err(err)) = event.map(|event| source.tell(&pod.name, &pod.uid, &event)) {
-            machine
-                .log()
-                .line(format_args!("event of pod {}: {err}", pod.name));
-        }
+        let mut events: Vec<Event> = attached.iter().map(added).collect();
+        events.extend(host.and_then(|host| interface_facts::event(attached, host)));
+        let told = source.publish(
+            pod,
+            &News {
+                entries: &entries,
+                events: &events,
+                is_urgent: attached
+                    .iter()
+                    .any(|network| !network.of.network.is_default),
+            },
+        );
         // If the pod is deleted, or replaced by another of the same name, nothing is left to
         // publish.
         let err = told
@@ -159,6 +165,16 @@ impl Publisher {
         };
         status::entry(&attached, self.form)
     }
+}
+
+/// Returns the event about an attached network.
+fn added(attachment: &AttachedNetwork<'_>) -> Event {
+    let network = &attachment.of.network;
+    let mut addresses = Vec::new();
+    for ip in attachment.result.into_iter().flat_map(|result| &result.ips) {
+        addresses.push(ip.address);
+    }
+    interface_event::added(network.ifname.as_str(), &addresses, &network.name())
 }
 
 fn verified(

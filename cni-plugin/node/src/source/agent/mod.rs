@@ -113,12 +113,16 @@ impl Agent {
         self.answer(&AgentRequest::Claim(claim.clone()), claim)
     }
 
-    /// Lets the agent publish a status. `None` if the agent does not answer; the caller then
-    /// publishes the status.
+    /// Lets the agent publish a status and events. `None` if the agent does not answer; the caller
+    /// then publishes them.
     pub(super) fn publish(&mut self, publication: Publication) -> Option<Result<(), SourceError>> {
         let pod = publication.pod.clone();
         let doing = format!("publish the status of pod {pod}");
+        let is_awaited = publication.is_awaited;
         let request = AgentRequest::Publish(publication);
+        if !is_awaited {
+            return self.open(&request).map(|_| Ok(()));
+        }
         let text = match self.ask(&request, PUBLISHED_WITHIN)? {
             Ok(text) => text,
             Err(why) => {
@@ -153,29 +157,7 @@ impl Agent {
     /// agent, or if it does not acknowledge; an error if the answer is not complete within `limit`
     /// after the acknowledgement.
     fn ask(&mut self, request: &AgentRequest, limit: Duration) -> Option<Result<String, String>> {
-        if self.is_away || self.was_silent() {
-            return None;
-        }
-        let line = request.line()?;
-        let Ok(stream) = self.connect() else {
-            self.is_away = true;
-            return None;
-        };
-        let deadline = Instant::now() + ACKNOWLEDGED_WITHIN;
-        let mut reader = Reader::new(&stream);
-        let mut asked = transmit(&stream, line.as_bytes(), deadline);
-        while asked.is_ok() && reader.bytes.len() < ACKNOWLEDGEMENT.len() {
-            asked = reader.more(deadline);
-        }
-        match asked {
-            Ok(()) if reader.bytes.starts_with(ACKNOWLEDGEMENT.as_bytes()) => {}
-            Err(Errno::ETIMEDOUT) => {
-                self.set_silent();
-                return None;
-            }
-            // The agent ended, or serves too many calls, or this is not the agent.
-            Ok(()) | Err(_) => return None,
-        }
+        let mut reader = self.open(request)?;
         let deadline = Instant::now() + limit;
         while !reader.is_complete() {
             match reader.more(deadline) {
@@ -186,6 +168,34 @@ impl Agent {
         }
         let answer = &reader.bytes[ACKNOWLEDGEMENT.len()..reader.bytes.len() - END.len()];
         String::from_utf8(answer.to_vec()).ok().map(Ok)
+    }
+
+    /// Sends a request and waits for its acknowledgement. `None` if there is no agent, or if it does
+    /// not acknowledge.
+    fn open(&mut self, request: &AgentRequest) -> Option<Reader> {
+        if self.is_away || self.was_silent() {
+            return None;
+        }
+        let line = request.line()?;
+        let Ok(stream) = self.connect() else {
+            self.is_away = true;
+            return None;
+        };
+        let deadline = Instant::now() + ACKNOWLEDGED_WITHIN;
+        let mut reader = Reader::new(stream);
+        let mut asked = transmit(&reader.stream, line.as_bytes(), deadline);
+        while asked.is_ok() && reader.bytes.len() < ACKNOWLEDGEMENT.len() {
+            asked = reader.more(deadline);
+        }
+        match asked {
+            Ok(()) if reader.bytes.starts_with(ACKNOWLEDGEMENT.as_bytes()) => Some(reader),
+            Err(Errno::ETIMEDOUT) => {
+                self.set_silent();
+                None
+            }
+            // The agent ended, or serves too many calls, or this is not the agent.
+            Ok(()) | Err(_) => None,
+        }
     }
 
     /// Connects without waiting. A stopped agent with a full queue refuses with EAGAIN.
@@ -246,20 +256,20 @@ fn wait(stream: &OwnedFd, event: PollFlags, deadline: Instant) -> nix::Result<()
 }
 
 /// Reads an answer.
-struct Reader<'s> {
-    stream: &'s OwnedFd,
+struct Reader {
+    stream: OwnedFd,
     bytes: Vec<u8>,
 }
 
-impl<'s> Reader<'s> {
-    fn new(stream: &'s OwnedFd) -> Self {
+impl Reader {
+    fn new(stream: OwnedFd) -> Self {
         let bytes = Vec::with_capacity(BUFFER);
         Self { stream, bytes }
     }
 
     /// Waits for bytes and adds them. The end of the stream is an error.
     fn more(&mut self, deadline: Instant) -> nix::Result<()> {
-        wait(self.stream, PollFlags::POLLIN, deadline)?;
+        wait(&self.stream, PollFlags::POLLIN, deadline)?;
         let len = self.bytes.len();
         if len >= MAX_ANSWER {
             return Err(Errno::EMSGSIZE);

@@ -9,6 +9,7 @@
 //!         end
 //! ```
 
+use braid_core::k8s::source::Event;
 use braid_core::k8s::{ObjectName, names};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
@@ -48,21 +49,27 @@ pub enum AgentRequest {
     Networks(Vec<ObjectName>),
     /// An IPAMClaim.
     Claim(ObjectName),
-    /// Publish a pod's status.
+    /// Publish a pod's status and events.
     Publish(Publication),
 }
 
-/// Status of a pod, to be published.
+/// Status and events of a pod, to be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// The pod.
     pub pod: ObjectName,
     /// Its uid; of a static pod, the one in its annotations.
     pub uid: String,
-    /// Entries for the annotation `network-status`, as JSON.
-    pub status: String,
+    /// Entries for the annotation `network-status`, as JSON. `None` if only events are published.
+    pub status: Option<String>,
     /// Value of the annotation that the call read. `status` replaces it.
     pub seen: Option<String>,
+    /// Events about the pod, which the agent publishes behind its answer.
+    #[serde(default)]
+    pub events: Vec<Event>,
+    /// True if the call waits until the status is published.
+    #[serde(default)]
+    pub is_awaited: bool,
 }
 
 impl AgentRequest {
@@ -230,8 +237,14 @@ mod tests {
             AgentRequest::Publish(Publication {
                 pod: name("default/web"),
                 uid: "u".into(),
-                status: "[\n{\"a\": \"é\"}]".into(),
+                status: Some("[\n{\"a\": \"é\"}]".into()),
                 seen: Some("\u{1}".into()),
+                events: vec![braid_core::k8s::interface_event::added(
+                    "eth0",
+                    &[],
+                    "lan/\n",
+                )],
+                is_awaited: true,
             }),
         ];
         for request in requests {
