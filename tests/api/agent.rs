@@ -6,6 +6,7 @@
 //!  the API server has a Node object for each
 //! ```
 
+mod boot;
 mod fabric;
 mod node;
 mod reports;

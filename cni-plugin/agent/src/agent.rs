@@ -33,6 +33,8 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+/// Mode of the file that says that routes are set.
+const ROUTES_MODE: u32 = 0o600;
 /// Mode of the conflist. The network of another program may have a secret.
 const CONFLIST_MODE: u32 = 0o600;
 /// Pause after a change of an object, in which other changes arrive.
@@ -410,6 +412,10 @@ impl Agent<'_> {
             }
             (None, None) => return Ok(None),
         };
+        // From here on STATUS may succeed.
+        let routes = conflist::ROUTES_FILE;
+        replace(routes.as_ref(), "", ROUTES_MODE)
+            .map_err(|err| Error::new(format_args!("write {routes}"), err))?;
         let is_new =
             replace(path, &(list.pretty() + "\n"), CONFLIST_MODE).map_err(|err| failed(&err))?;
         if is_new {

@@ -34,6 +34,8 @@ const VERSION: &str = "1.1.0";
 /// Capability by which containerd passes the pod's annotations to the call.
 const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
+/// File that exists once the routes of this boot are set. `/run` is empty after a boot.
+pub const ROUTES_FILE: &str = "/run/braid/routes";
 /// Key by which the agent knows a list that it wrote. Runtimes ignore it.
 const AUTHOR_KEY: &str = "writtenBy";
 const AUTHOR: &str = "braid agent";
@@ -224,6 +226,7 @@ fn finished(mut list: Json, source: Option<&Path>) -> Json {
             };
             capabilities.set(ANNOTATIONS, true);
             entry.set("capabilities", capabilities);
+            entry.set("routesFile", ROUTES_FILE);
         }
     }
     list.set("plugins", entries);
@@ -277,6 +280,7 @@ mod tests {
                     "portMappings": true,
                     "io.kubernetes.cri.pod-annotations": true,
                 },
+                "routesFile": "/run/braid/routes",
                 "plugins": [{"type": "ptp", "mtu": 1450, "ipam": ipam}, portmap],
             }],
         });
@@ -370,6 +374,7 @@ mod tests {
                     "portMappings": true,
                     "io.kubernetes.cri.pod-annotations": true,
                 },
+                "routesFile": "/run/braid/routes",
             }],
         });
         assert_eq!(list, Ok(expected));

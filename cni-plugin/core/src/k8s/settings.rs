@@ -44,6 +44,8 @@ pub struct Settings {
     pub bin_dir: Option<PathBuf>,
     /// `readinessindicatorfile`: file that exists once the default network is ready.
     pub readiness_file: Option<PathBuf>,
+    /// `routesFile`: file that the agent writes once the routes of this boot are set.
+    pub routes_file: Option<PathBuf>,
     /// `auxiliaryCNIChainName`: folder beside the default network's file. The plugins in this
     /// folder run after all networks of the pod.
     pub auxiliary_chain: Option<String>,
@@ -105,6 +107,7 @@ impl Settings {
             cni_dir: path(json, "cniDir")?.unwrap_or_else(|| PathBuf::from(CNI_DIR)),
             bin_dir: path(json, "binDir")?,
             readiness_file: path(json, "readinessindicatorfile")?,
+            routes_file: path(json, "routesFile")?,
             auxiliary_chain: chain_name(json)?,
             status: Form {
                 with_prefix: json.bool_or("statusPrefixLength", false)?,

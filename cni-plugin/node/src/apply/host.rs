@@ -10,6 +10,7 @@ use crate::source::files;
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::{NODE, Root};
+use crate::sys::boot;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Context, Error};
 use braid_core::cni;
@@ -54,6 +55,9 @@ pub trait Machine {
 
     /// Waits until a file exists. Returns false if it does not exist after `limit`.
     fn await_file(&self, file: &Path, limit: Duration) -> bool;
+
+    /// Returns the time since the node has booted; `None` if it cannot be read.
+    fn uptime(&self) -> Option<Duration>;
 
     /// Returns the log for the node's operator.
     fn log(&self) -> &Log;
@@ -124,6 +128,10 @@ impl Machine for This {
 
     fn await_file(&self, file: &Path, limit: Duration) -> bool {
         files::wait(file, limit)
+    }
+
+    fn uptime(&self) -> Option<Duration> {
+        boot::uptime()
     }
 
     fn log(&self) -> &Log {

@@ -323,6 +323,10 @@ impl Machine for Model {
         self.files(file).is_ok_and(|files| !files.is_empty())
     }
 
+    fn uptime(&self) -> Option<Duration> {
+        Some(Duration::from_secs(1000))
+    }
+
     fn log(&self) -> &Log {
         &self.log
     }
