@@ -284,6 +284,7 @@ impl Agent<'_> {
             }
         };
         self.publish();
+        let next = self.fabric.due().map_or(next, |due| next.min(due));
         match self.credentials.due() {
             // A renewal that failed is overdue, and must not be tried without a pause.
             Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),

@@ -15,6 +15,10 @@ use braid_node::sys::sysctl;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Time for which a VXLAN link stays after a change to a mode without it.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// The kernel's socket, and the probes of direct paths.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub struct Fabric {
     kernel: Kernel,
     /// Runs in mode `auto`.
     prober: Option<Prober>,
+    /// Time since when the mode needs no VXLAN link; `None` while it does.
+    unneeded: Option<Instant>,
 }
 
 /// Values of a comparison.
@@ -61,6 +67,7 @@ impl Fabric {
         Ok(Self {
             kernel,
             prober: None,
+            unneeded: None,
         })
     }
 
@@ -104,7 +111,13 @@ impl Fabric {
             lookups: &lookups,
         };
         let passing = self.passing(&situation, &present);
-        let (desired, unrouted) = peers::desired(&situation, &passing);
+        let (mut desired, unrouted) = peers::desired(&situation, &passing);
+        if desired.link.is_some() {
+            self.unneeded = None;
+        } else {
+            let since = *self.unneeded.get_or_insert_with(Instant::now);
+            desired.link = left(&wanted, &present, since.elapsed());
+        }
         let mut outcome = Outcome {
             accepted: accepted.iter().map(|accepted| accepted.range).collect(),
             ignored,
@@ -117,6 +130,13 @@ impl Fabric {
             prober.send_from(&desired.state.addresses);
         }
         Ok(outcome)
+    }
+
+    /// Returns the time until a link that is no longer needed is to be deleted, if that time is
+    /// limited.
+    pub fn due(&self) -> Option<Duration> {
+        let left = GRACE.checked_sub(self.unneeded?.elapsed())?;
+        Some(left + Duration::from_millis(1))
     }
 
     /// Deletes all that the agent has in the kernel.
@@ -215,6 +235,15 @@ fn link(wanted: &Wanted<'_>, present: &Present) -> (Option<Vxlan>, Option<Error>
         }
         _ => (link, None),
     }
+}
+
+/// Returns the VXLAN link that stays although the mode does not need it. Nodes change their mode one
+/// after the other, and those that are later still send through VXLAN.
+fn left(wanted: &Wanted<'_>, present: &Present, unneeded: Duration) -> Option<Vxlan> {
+    let link = Vxlan::of(wanted.own, wanted.config.vxlan, wanted.uplink.mtu)?;
+    let found = present.link.as_ref()?;
+    let is_same = !found.is_foreign() && found.settings == Some(link.settings);
+    (is_same && unneeded < GRACE).then_some(link)
 }
 
 /// Returns the targets that have a direct route to their range.

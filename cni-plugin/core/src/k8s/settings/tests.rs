@@ -39,6 +39,7 @@ fn multus_configuration_is_accepted_unchanged() {
         "defaultNetworks":["d1","d2"],"auxiliaryCNIChainName":"aux","retryDeleteOnError":true,"capabilities":{"mac":true}"#;
     let named = |name: &str| Origin::Named(name.to_owned());
     let expected = Settings {
+        routes_file: None,
         kubeconfig: Some("/etc/k".into()),
         invalid_annotation: InvalidAnnotation::Fail,
         default_network: named("c"),

@@ -44,7 +44,7 @@ pub(super) fn check(settings: &Settings, machine: &dyn Machine) -> Result<(), Er
 }
 
 /// True if routes are missing because the node has just booted. After that, an agent that is away
-/// must not make the node NotReady.
+/// must not take the node out of service.
 fn are_awaited(are_set: bool, uptime: Option<Duration>) -> bool {
     !are_set && uptime.is_some_and(|uptime| uptime < OF_BOOT)
 }
