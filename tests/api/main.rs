@@ -15,6 +15,7 @@ mod faults;
 mod kubelet;
 mod objects;
 mod pods;
+mod policies;
 mod proxy;
 mod server;
 mod token;

@@ -7,9 +7,10 @@ use braid_testbed::audit::Audit;
 use braid_tests::{Sandbox, Value};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 
@@ -37,19 +38,38 @@ pub(crate) struct Server {
 /// is then reported as skipped.
 pub(crate) fn get(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
+    started(&SERVER, test, "api-server", |_| {})
+}
+
+/// Returns another server, with the policies and the configuration of the manifest too: braid's
+/// account has the rights of a real cluster. `None` like [`get`].
+pub(crate) fn guarded(test: &str) -> Option<&'static Server> {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    started(&SERVER, test, "guarded-server", |api| {
+        api.apply("policy, configuration")
+            .unwrap_or_else(|err| panic!("{err:#}"));
+    })
+}
+
+fn started(
+    server: &'static OnceLock<Server>,
+    test: &str,
+    name: &'static str,
+    prepare: fn(&ApiServer),
+) -> Option<&'static Server> {
     if let Some(why) = ApiServer::missing() {
         braid_tests::feature::tell_skip(test, &why);
         return None;
     }
-    Some(SERVER.get_or_init(Server::start))
+    Some(server.get_or_init(|| Server::start(name, prepare)))
 }
 
 impl Server {
-    fn start() -> Self {
+    fn start(name: &str, prepare: fn(&ApiServer)) -> Self {
         let (up, when_up) = mpsc::channel();
         let keep = move || {
             let _sandbox = Sandbox::new();
-            up.send(Self::make()).expect("a test waits");
+            up.send(Self::make(prepare)).expect("a test waits");
             // etcd and the API server end with the thread that started them, and this thread ends
             // with the test process.
             loop {
@@ -57,15 +77,16 @@ impl Server {
             }
         };
         std::thread::Builder::new()
-            .name("api-server".into())
+            .name(name.into())
             .spawn(keep)
             .expect("a thread");
         when_up.recv().expect("the API server starts")
     }
 
-    fn make() -> Self {
+    fn make(prepare: fn(&ApiServer)) -> Self {
         let start = Instant::now();
         let api = ApiServer::start(Path::new(HOME)).unwrap_or_else(|err| panic!("{err:#}"));
+        prepare(&api);
         let read = |name: &str| fs::read_to_string(api.pki(name)).expect("a file of the authority");
         let open = |path| File::open(path).expect("a namespace");
         let server = Self {
@@ -98,6 +119,50 @@ impl Server {
     pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
         self.enter(|| self.api.try_kubectl(args, input))
             .expect("kubectl runs")
+    }
+
+    /// Sends one request with a token. Returns status and body of the answer. kubectl would send
+    /// others before it.
+    pub(crate) fn request(
+        &self,
+        token: &str,
+        [method, path, kind]: [&str; 3],
+        body: &Value,
+    ) -> (u16, String) {
+        let body = body.to_string();
+        let head = [
+            format!("{method} {path} HTTP/1.0"),
+            format!("Authorization: Bearer {token}"),
+            format!("Content-Type: application/{kind}"),
+            format!("Content-Length: {}", body.len()),
+        ];
+        let text = format!("{}\r\n\r\n{body}", head.join("\r\n"));
+        let answer = self.enter(|| {
+            let authority = self.api.pki("ca.crt");
+            let mut client = Command::new("openssl");
+            client
+                .args([
+                    "s_client",
+                    "-quiet",
+                    "-verify_quiet",
+                    "-verify_return_error",
+                ])
+                .args(["-connect", &format!("{API_SERVER}:{PORT}"), "-CAfile"])
+                .arg(authority)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
+            let mut client = client.spawn().expect("openssl starts");
+            let mut stdin = client.stdin.take().expect("its input");
+            stdin.write_all(text.as_bytes()).expect("it reads");
+            let output = client.wait_with_output().expect("openssl ends");
+            String::from_utf8(output.stdout).expect("an answer is text")
+        });
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        (status.expect("a status"), body.to_owned())
     }
 
     /// Returns the requests that braid's account has sent so far.

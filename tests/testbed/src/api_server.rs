@@ -74,13 +74,8 @@ impl ApiServer {
         wait::until("the API server is ready", PATIENCE, || {
             wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
         })?;
-        // Tokens of tests are not bound to Nodes, so the policies would refuse requests.
-        let manifest = sh::root().join("deploy/braid.yaml");
-        let parts = "app.kubernetes.io/component in (crd, rbac)";
-        self.kubectl(
-            &["apply", "-f", &manifest.to_string_lossy(), "-l", parts],
-            None,
-        )?;
+        // Tokens of most tests are not bound to Nodes, so the policies would refuse requests.
+        self.apply("crd, rbac")?;
         self.kubectl(
             &[
                 "wait",
@@ -89,6 +84,17 @@ impl ApiServer {
                 "--all",
                 &wait::timeout(PATIENCE),
             ],
+            None,
+        )?;
+        Ok(())
+    }
+
+    /// Applies the objects of braid's manifest with these components.
+    pub fn apply(&self, components: &str) -> Result<()> {
+        let manifest = sh::root().join("deploy/braid.yaml");
+        let parts = format!("app.kubernetes.io/component in ({components})");
+        self.kubectl(
+            &["apply", "-f", &manifest.to_string_lossy(), "-l", &parts],
             None,
         )?;
         Ok(())
