@@ -22,6 +22,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -213,16 +214,8 @@ impl Pair {
             .server
             .kubectl(&["create", "token", "agent", "-n", namespace], None);
         let kubeconfig = self.world.kubeconfig(&json!({"token": token.trim()}));
-        let child = Command::new(braid_tests::binary::braid())
-            .arg("agent")
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .args(["--node-name", &self.names[0]])
-            .args(["--service-account", &account])
-            .args(arguments)
-            .spawn()
-            .expect("the agent starts");
-        Agent { child }
+        let more = [&["--service-account", &account], arguments].concat();
+        Agent::start(&kubeconfig, &self.names[0], &more)
     }
 
     /// Returns `destination via gateway` of the agent's routes.
@@ -265,12 +258,25 @@ impl Drop for Pair {
 }
 
 /// A running agent, killed when dropped.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
 }
 
 impl Agent {
-    fn kill(mut self) {
+    /// Starts the agent of a node.
+    pub(crate) fn start(kubeconfig: &Path, node: &str, more: &[&str]) -> Self {
+        let child = Command::new(braid_tests::binary::braid())
+            .arg("agent")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--node-name", node])
+            .args(more)
+            .spawn()
+            .expect("the agent starts");
+        Self { child }
+    }
+
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("the agent runs");
         self.child.wait().expect("the agent ends");
     }
@@ -295,7 +301,7 @@ impl Drop for Agent {
 }
 
 #[track_caller]
-fn await_true(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn await_true(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
         assert!(start.elapsed() < PATIENCE, "no {what} after {PATIENCE:?}");
@@ -319,7 +325,7 @@ fn ask(path: &str) -> Option<(String, String)> {
     Some((status, body.trim().to_owned()))
 }
 
-fn is_ready() -> bool {
+pub(crate) fn is_ready() -> bool {
     ask("/readyz").is_some_and(|(status, _)| status.contains(" 200 "))
 }
 

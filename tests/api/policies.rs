@@ -52,16 +52,6 @@ impl Nodes {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     }
 
-    /// Requests a token of an account as administrator.
-    fn token(&self, account: &str, bound: Option<[&str; 2]>) -> String {
-        let request = request(bound);
-        let path = path(account);
-        let made = self
-            .server
-            .kubectl(&["create", "--raw", &path, "-f", "-"], Some(&request));
-        token_of(&made)
-    }
-
     /// Requests a token of an account with another token. Returns the token, or the refusal.
     fn request(
         &self,
@@ -155,7 +145,7 @@ fn a_token_writes_only_the_network_status_of_pods_of_its_node() {
     let Some(nodes) = Nodes::new("policy-status") else {
         return;
     };
-    let own = nodes.token("braid", Some(["Node", &nodes.node(1)]));
+    let own = nodes.server.bound_token("braid", "Node", &nodes.node(1));
     nodes.await_refusal(|nodes| nodes.patch(&own, "other", &published()));
     for pod in ["other", "pending"] {
         let before = nodes.get(pod);
@@ -197,7 +187,7 @@ fn a_token_without_a_node_writes_no_status() {
     let Some(nodes) = Nodes::new("policy-unbound") else {
         return;
     };
-    let unbound = nodes.token("braid", None);
+    let unbound = nodes.server.create_token("braid");
     nodes.await_refusal(|nodes| nodes.patch(&unbound, "own", &published()));
     for pod in ["own", "other", "pending"] {
         let outcome = nodes.patch(&unbound, pod, &published());
@@ -218,7 +208,7 @@ fn a_token_obtains_only_tokens_of_its_account_that_are_bound_to_its_node() {
     pod["metadata"]["namespace"] = "kube-system".into();
     nodes.server.kubectl(&["create", "-f", "-"], Some(&pod));
     let [first, second] = [1, 2].map(|number| nodes.node(number));
-    let of_pod = nodes.token("braid", Some(["Pod", "agent"]));
+    let of_pod = nodes.server.bound_token("braid", "Pod", "agent");
     nodes.await_refusal(|nodes| nodes.request(&of_pod, "braid", None));
     let of_node = nodes
         .request(&of_pod, "braid", Some(["Node", &first]))
@@ -233,7 +223,7 @@ fn a_token_obtains_only_tokens_of_its_account_that_are_bound_to_its_node() {
         let outcome = nodes.request(with, "default", Some(["Node", &first]));
         assert!(outcome.is_err_and(|(status, _)| status == 403));
     }
-    let unbound = nodes.token("braid", None);
+    let unbound = nodes.server.create_token("braid");
     for bound in [None, Some(["Node", &*first])] {
         assert_refused(&nodes.request(&unbound, "braid", bound), TOKEN, UNBOUND);
     }
@@ -248,7 +238,7 @@ fn the_policies_apply_to_no_other_account() {
     let Some(nodes) = Nodes::new("policy-others") else {
         return;
     };
-    let unbound = nodes.token("braid", None);
+    let unbound = nodes.server.create_token("braid");
     nodes.await_refusal(|nodes| nodes.patch(&unbound, "own", &published()));
     nodes.await_refusal(|nodes| nodes.request(&unbound, "braid", None));
     // An account with the same role and rights as braid's.
@@ -276,7 +266,7 @@ fn the_policies_apply_to_no_other_account() {
         subject,
     ];
     server.kubectl(&role, None);
-    let visitor = nodes.token("visitor", None);
+    let visitor = nodes.server.create_token("visitor");
     let patch = json!([
         published()[0],
         {"op": "add", "path": "/metadata/labels/more", "value": "1"},

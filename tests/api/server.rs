@@ -22,6 +22,8 @@ pub(crate) struct Server {
     net: File,
     mnt: File,
     api: ApiServer,
+    /// True if the admission policies of the manifest apply.
+    pub(crate) is_guarded: bool,
     /// Certificate of the certificate authority, as PEM.
     pub(crate) authority: String,
     /// Certificate and key of the API server, as PEM.
@@ -38,38 +40,34 @@ pub(crate) struct Server {
 /// is then reported as skipped.
 pub(crate) fn get(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    started(&SERVER, test, "api-server", |_| {})
+    started(&SERVER, test, false)
 }
 
 /// Returns another server, with the policies and the configuration of the manifest too: braid's
 /// account has the rights of a real cluster. `None` like [`get`].
 pub(crate) fn guarded(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    started(&SERVER, test, "guarded-server", |api| {
-        api.apply("policy, configuration")
-            .unwrap_or_else(|err| panic!("{err:#}"));
-    })
+    started(&SERVER, test, true)
 }
 
 fn started(
     server: &'static OnceLock<Server>,
     test: &str,
-    name: &'static str,
-    prepare: fn(&ApiServer),
+    is_guarded: bool,
 ) -> Option<&'static Server> {
     if let Some(why) = ApiServer::missing() {
         braid_tests::feature::tell_skip(test, &why);
         return None;
     }
-    Some(server.get_or_init(|| Server::start(name, prepare)))
+    Some(server.get_or_init(|| Server::start(is_guarded)))
 }
 
 impl Server {
-    fn start(name: &str, prepare: fn(&ApiServer)) -> Self {
+    fn start(is_guarded: bool) -> Self {
         let (up, when_up) = mpsc::channel();
         let keep = move || {
             let _sandbox = Sandbox::new();
-            up.send(Self::make(prepare)).expect("a test waits");
+            up.send(Self::make(is_guarded)).expect("a test waits");
             // etcd and the API server end with the thread that started them, and this thread ends
             // with the test process.
             loop {
@@ -77,16 +75,19 @@ impl Server {
             }
         };
         std::thread::Builder::new()
-            .name(name.into())
+            .name("api-server".into())
             .spawn(keep)
             .expect("a thread");
         when_up.recv().expect("the API server starts")
     }
 
-    fn make(prepare: fn(&ApiServer)) -> Self {
+    fn make(is_guarded: bool) -> Self {
         let start = Instant::now();
         let api = ApiServer::start(Path::new(HOME)).unwrap_or_else(|err| panic!("{err:#}"));
-        prepare(&api);
+        if is_guarded {
+            api.apply("policy, configuration")
+                .unwrap_or_else(|err| panic!("{err:#}"));
+        }
         let read = |name: &str| fs::read_to_string(api.pki(name)).expect("a file of the authority");
         let open = |path| File::open(path).expect("a namespace");
         let server = Self {
@@ -98,6 +99,7 @@ impl Server {
             token_key: read("sa.key"),
             token: api.create_token("braid").expect("a token"),
             api,
+            is_guarded,
         };
         eprintln!("API server up after {:.1} s", start.elapsed().as_secs_f64());
         server
@@ -106,6 +108,18 @@ impl Server {
     pub(crate) fn create_token(&self, account: &str) -> String {
         self.enter(|| self.api.create_token(account))
             .expect("a token")
+    }
+
+    /// Requests a token of an account in `kube-system` that is bound to an object of this kind and
+    /// name.
+    pub(crate) fn bound_token(&self, account: &str, kind: &str, name: &str) -> String {
+        let bound = [
+            &format!("--bound-object-kind={kind}")[..],
+            &format!("--bound-object-name={name}"),
+        ];
+        let create = ["create", "token", account, "-n", "kube-system"];
+        let token = self.kubectl(&[&create[..], &bound].concat(), None);
+        token.trim().to_owned()
     }
 
     /// Runs kubectl as administrator and returns its output. Fails if kubectl fails.

@@ -54,9 +54,11 @@ impl Node {
         faults: Vec<Fault>,
         then: Fault,
     ) -> Option<Self> {
-        let node = Self {
-            world: World::with(namespace, faults, then)?,
-        };
+        Some(Self::of(World::with(namespace, faults, then)?, networks))
+    }
+
+    fn of(world: World, networks: &[(&str, Value)]) -> Self {
+        let node = Self { world };
         node.world
             .kubeconfig(&json!({"token": node.world.server.token}));
         fs::create_dir_all(CONF_DIR).expect("a folder for networks");
@@ -65,7 +67,7 @@ impl Node {
             node.world.sandbox.script(plugin, include_str!("spy.py"));
         }
         node.create_networks(networks);
-        Some(node)
+        node
     }
 
     fn set_default(network: &Value) {

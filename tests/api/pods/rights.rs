@@ -1,26 +1,20 @@
-//! RBAC rights of the shipped role. braid uses each of them.
+//! RBAC rights of the shipped roles. braid uses each of them.
 
 use super::devices::{claiming, taking};
-use super::{NETWORKS, Node, Value, json};
+use super::{NETWORKS, Node, Pod, Value, World, json};
+use crate::agent::{Agent, await_true, is_ready};
 use crate::audit;
 use crate::kubelet::{Kubelet, Manner, pod as resources};
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
 
-/// Rights of the role that only the agent uses. The check of networks in `tests/cluster` compares
-/// them with its requests.
-const OF_AGENT: [&str; 9] = [
-    "list /nodes",
-    "watch /nodes",
-    "list networking.k8s.io/servicecidrs",
-    "watch networking.k8s.io/servicecidrs",
-    "list /pods",
-    "watch /pods",
-    "list k8s.cni.cncf.io/network-attachment-definitions",
-    "watch k8s.cni.cncf.io/network-attachment-definitions",
-    "watch k8s.cni.cncf.io/ipamclaims",
-];
-/// Right by which the agent adds to a warning that comes back. `tests/api/agent` uses it with an
-/// account of its own.
-const OF_WARNINGS: &str = "patch events.k8s.io/events";
+/// Request that needs no right, by which the agent tries the token of calls.
+const WITHOUT_RIGHT: &str = "get /version";
+/// Kubeconfig that the agent writes for calls.
+const KUBECONFIG: &str = "/etc/cni/net.d/braid.d/kubeconfig";
+/// Name of the node and of the Node object.
+const NODE: &str = "node-1";
 
 /// Returns the configuration of a network with an IPAM that supports `IPAMClaim`.
 fn claimable() -> Value {
@@ -28,46 +22,128 @@ fn claimable() -> Value {
     json!({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": "br1", "ipam": ipam})
 }
 
+/// Creates a Node object.
+fn create_node(node: &Node, name: &str, range: &str, address: &str) {
+    let spec = json!({"podCIDR": range, "podCIDRs": [range]});
+    let server = node.world.server;
+    let object =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec});
+    server.kubectl(&["create", "-f", "-"], Some(&object));
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+    let patch = format!("--patch={addresses}");
+    let arguments = ["patch", "node", name, "--subresource=status", &patch];
+    server.kubectl(&arguments, None);
+}
+
+/// Starts the agent with the token of its pod, as the `DaemonSet` does.
+fn start_agent(node: &Node) -> Agent {
+    let world = &node.world;
+    world
+        .sandbox
+        .outside("outside", "192.0.2.1/24", "192.0.2.2/24");
+    fs::create_dir_all("/etc/cni/net.d").expect("a folder for the conflist");
+    create_node(node, NODE, "10.131.1.0/24", "192.0.2.1");
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "braid-rights", "namespace": "kube-system"},
+        "spec": {"nodeName": NODE, "serviceAccountName": "braid", "containers": [{"name": "c", "image": "none"}]},
+    });
+    world.server.kubectl(&["create", "-f", "-"], Some(&pod));
+    let token = world.server.bound_token("braid", "Pod", "braid-rights");
+    let kubeconfig = world.kubeconfig(&json!({"token": token}));
+    let agent = Agent::start(&kubeconfig, NODE, &[]);
+    await_true("readiness", is_ready);
+    agent
+}
+
+/// Lets a Node with a range of its own come and go until the warning about it is an event that is
+/// counted twice.
+fn warn_again(node: &Node) {
+    let server = node.world.server;
+    let mut is_there = false;
+    await_true("a warning that comes back", || {
+        if is_there {
+            server.kubectl(&["delete", "node", "rights-absurd"], None);
+        } else {
+            create_node(node, "rights-absurd", "192.0.2.0/28", "192.0.2.66");
+        }
+        is_there = !is_there;
+        std::thread::sleep(Duration::from_millis(500));
+        used(node).contains("patch events.k8s.io/events")
+    });
+    server.kubectl(
+        &["delete", "node", "rights-absurd", "--ignore-not-found"],
+        None,
+    );
+}
+
+/// Returns the rights that the agent and the calls of the node have used so far.
+fn used(node: &Node) -> BTreeSet<String> {
+    node.world.server.audit().of_node(NODE).asked()
+}
+
+/// Creates a pod of the node, and the call with the credentials that the agent wrote.
+fn pod(node: &Node, name: &str, networks: &str) -> Pod {
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {NETWORKS: networks}},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "none"}]},
+    });
+    authorized(node.container(&node.world.create(object)))
+}
+
+fn authorized(mut pod: Pod) -> Pod {
+    pod.call = pod.call.with("kubeconfig", KUBECONFIG);
+    pod
+}
+
 #[test]
-fn each_right_of_the_role_is_used() {
-    let Some(node) = Node::new("rights", &[("lan", claimable())]) else {
+fn each_right_of_the_manifest_is_used_and_no_request_is_refused() {
+    let Some(world) = World::guarded("rights") else {
         return;
     };
+    let node = Node::of(world, &[("lan", claimable())]);
+    let agent = start_agent(&node);
     let spec = json!({"network": "lan", "interface": "net1"});
     let [api, kind] = ["k8s.cni.cncf.io/v1alpha1", "IPAMClaim"];
     node.world
         .create(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "vm"}, "spec": spec}));
-    let pod = node.pod("web", r#"[{"name":"lan","ipam-claim-reference":"vm"}]"#);
-    pod.call.add().result();
-    let invalid = node.annotated("invalid", &json!({NETWORKS: "lan@"}));
+    let served = pod(&node, "served", "lan");
+    served.call.add().result();
+    served.call.del().ok();
+    warn_again(&node);
+    agent.kill();
+    let web = pod(
+        &node,
+        "web",
+        r#"[{"name":"lan","ipam-claim-reference":"vm"}]"#,
+    );
+    web.call.add().result();
+    let invalid = pod(&node, "invalid", "lan@");
     invalid.call.add().refused(7, &["lan@"]);
-    pod.call.del().ok();
-    pod.call.gc(&[]).ok();
+    web.call.del().ok();
+    web.call.gc(&[]).ok();
     // No `ResourceSlice` contains the device that the kubelet reports, so the network does not get
     // this device.
     taking(&node, "vf", "none.example/vf", &claimable());
+    let devices = [["none.example", "pool", "d1"]];
     let _kubelet = Kubelet::start(
-        vec![resources(
-            "rights",
-            "dynamic",
-            &[],
-            &[["none.example", "pool", "d1"]],
-        )],
+        vec![resources("rights", "dynamic", &[], &devices)],
         Manner::default(),
     );
-    let dynamic = claiming(&node, "dynamic", "vf");
+    let dynamic = authorized(claiming(&node, "dynamic", "vf"));
     dynamic.call.add().result();
     dynamic.call.del().ok();
     let server = node.world.server;
-    let mut of_calls = audit::granted(server).clone();
-    of_calls.retain(|right| !OF_AGENT.contains(&right.as_str()));
-    of_calls.remove(OF_WARNINGS);
-    assert_eq!(server.audit().within("rights").asked(), of_calls);
-    node.world
-        .server
-        .kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
-    pod.call.gc(&[]).ok();
-    node.assert_nothing_left(&pod);
+    let mut used = used(&node);
+    used.remove(WITHOUT_RIGHT);
+    assert_eq!(used, *audit::granted(server));
+    let forbidden = server.audit().of_node(NODE).forbidden();
+    assert_eq!(forbidden, [""; 0]);
+    server.kubectl(&["delete", "ipamclaim", "vm", "-n", "rights"], None);
+    web.call.gc(&[]).ok();
 }
 
 /// Returns the rules of Multus' `ClusterRole` from `deployments/multus-daemonset.yml` of v4.3.0.

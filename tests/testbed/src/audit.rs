@@ -83,16 +83,30 @@ impl Audit {
         self
     }
 
+    /// Keeps only requests with tokens that are bound to this node.
+    #[must_use]
+    pub fn of_node(mut self, node: &str) -> Self {
+        self.requests.retain(|request| {
+            let bound = &request["user"]["extra"]["authentication.kubernetes.io/node-name"];
+            *bound == json!([node])
+        });
+        self
+    }
+
     /// Returns the RBAC right that each request needs, as `<verb> <group>/<resource>`.
     pub fn asked(&self) -> BTreeSet<String> {
         self.requests.iter().map(right).collect()
     }
 
-    /// Returns the RBAC right that each refused request needs, as `<verb> <group>/<resource>`.
+    /// Returns the RBAC right of each request that a missing right or an admission policy refused,
+    /// as `<verb> <group>/<resource>`.
     pub fn forbidden(&self) -> Vec<String> {
         let mut forbidden = Vec::new();
         for request in &self.requests {
-            if request["annotations"]["authorization.k8s.io/decision"] == "forbid" {
+            let decision = &request["annotations"]["authorization.k8s.io/decision"];
+            let message = request["responseStatus"]["message"].as_str();
+            let is_refused = message.is_some_and(|text| text.contains(" denied request: "));
+            if decision == "forbid" || is_refused {
                 forbidden.push(right(request));
             }
         }
@@ -166,6 +180,14 @@ mod tests {
             json!({"verb": "get", "requestURI": "/version", "annotations": forbid, "user": user}),
             json!({"verb": "list", "objectRef": object, "user": {"username": "admin"}}),
         ];
+        let bound =
+            json!({"username": USER, "extra": {"authentication.kubernetes.io/node-name": ["n1"]}});
+        let policy =
+            json!({"message": "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no"});
+        let denied =
+            json!({"verb": "patch", "objectRef": object, "user": bound, "responseStatus": policy});
+        let of_node = Audit::of_lines(&[&log[0], &denied].map(Value::to_string).join("\n"), USER);
+        assert_eq!(of_node.of_node("n1").forbidden(), ["patch /pods/status"]);
         let mut audit = Audit::of_lines(&log.map(|line| line.to_string()).join("\n"), USER);
         assert_eq!(
             audit.asked(),
