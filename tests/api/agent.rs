@@ -7,6 +7,7 @@
 //! ```
 
 mod boot;
+mod capabilities;
 mod fabric;
 mod node;
 mod reports;
