@@ -11,6 +11,7 @@ mod capabilities;
 mod fabric;
 mod node;
 mod reports;
+mod sizes;
 mod socket;
 
 use crate::proxy::Fault;

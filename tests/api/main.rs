@@ -60,6 +60,13 @@ impl World {
         Some(Self::on(server, namespace, Vec::new(), Fault::None))
     }
 
+    /// Creates a world on a server for many objects, with faultless connections. `None` without an
+    /// API server.
+    fn loaded(namespace: &str) -> Option<Self> {
+        let server = server::loaded(&format!("api::{namespace}"))?;
+        Some(Self::on(server, namespace, Vec::new(), Fault::None))
+    }
+
     fn on(server: &'static Server, namespace: &str, faults: Vec<Fault>, then: Fault) -> Self {
         let sandbox = Sandbox::new();
         server.kubectl(&["create", "namespace", namespace], None);

@@ -4,13 +4,13 @@
 use braid_testbed::API_SERVER;
 use braid_testbed::api_server::{ApiServer, PORT};
 use braid_testbed::audit::Audit;
-use braid_tests::{Sandbox, Value};
+use braid_tests::{Sandbox, Value, json};
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Instant;
 
@@ -46,6 +46,13 @@ pub(crate) fn get(test: &str) -> Option<&'static Server> {
 /// Returns another server, with the policies and the configuration of the manifest too: braid's
 /// account has the rights of a real cluster. `None` like [`get`].
 pub(crate) fn guarded(test: &str) -> Option<&'static Server> {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    started(&SERVER, test, true)
+}
+
+/// Returns a third server like [`guarded`], for a test whose objects would disturb others. `None`
+/// like [`get`].
+pub(crate) fn loaded(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();
     started(&SERVER, test, true)
 }
@@ -122,6 +129,20 @@ impl Server {
         token.trim().to_owned()
     }
 
+    /// Creates the agent's pod on a node, and returns its token, as the `DaemonSet` and the kubelet
+    /// do.
+    pub(crate) fn agent_token(&self, node: &str) -> String {
+        let name = format!("braid-{node}");
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "spec": {"nodeName": node, "serviceAccountName": "braid", "containers": [{"name": "c", "image": "none"}]},
+        });
+        self.kubectl(&["create", "-f", "-"], Some(&pod));
+        self.bound_token("braid", "Pod", &name)
+    }
+
     /// Runs kubectl as administrator and returns its output. Fails if kubectl fails.
     #[track_caller]
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&Value>) -> String {
@@ -133,6 +154,27 @@ impl Server {
     pub(crate) fn try_kubectl(&self, args: &[&str], input: Option<&Value>) -> Output {
         self.enter(|| self.api.try_kubectl(args, input))
             .expect("kubectl runs")
+    }
+
+    /// Starts openssl as a client that connects its input and output to the API server.
+    pub(crate) fn client(&self, more: &[&str], output: Stdio) -> Child {
+        self.enter(|| {
+            let mut client = Command::new("openssl");
+            client
+                .args([
+                    "s_client",
+                    "-noservername",
+                    "-verify_quiet",
+                    "-verify_return_error",
+                ])
+                .args(["-connect", &format!("{API_SERVER}:{PORT}"), "-CAfile"])
+                .arg(self.api.pki("ca.crt"))
+                .args(more)
+                .stdin(Stdio::piped())
+                .stdout(output)
+                .spawn()
+                .expect("openssl starts")
+        })
     }
 
     /// Sends one request with a token. Returns status and body of the answer. kubectl would send
@@ -151,26 +193,11 @@ impl Server {
             format!("Content-Length: {}", body.len()),
         ];
         let text = format!("{}\r\n\r\n{body}", head.join("\r\n"));
-        let answer = self.enter(|| {
-            let authority = self.api.pki("ca.crt");
-            let mut client = Command::new("openssl");
-            client
-                .args([
-                    "s_client",
-                    "-quiet",
-                    "-verify_quiet",
-                    "-verify_return_error",
-                ])
-                .args(["-connect", &format!("{API_SERVER}:{PORT}"), "-CAfile"])
-                .arg(authority)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped());
-            let mut client = client.spawn().expect("openssl starts");
-            let mut stdin = client.stdin.take().expect("its input");
-            stdin.write_all(text.as_bytes()).expect("it reads");
-            let output = client.wait_with_output().expect("openssl ends");
-            String::from_utf8(output.stdout).expect("an answer is text")
-        });
+        let mut client = self.client(&["-quiet"], Stdio::piped());
+        let mut stdin = client.stdin.take().expect("its input");
+        stdin.write_all(text.as_bytes()).expect("it reads");
+        let output = client.wait_with_output().expect("openssl ends");
+        let answer = String::from_utf8(output.stdout).expect("an answer is text");
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
         let status = head
             .split(' ')

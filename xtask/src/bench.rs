@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures braid and the reference plugins, and compares the ratios with
 //! budgets.
 
+mod agent;
 mod budget;
 mod cluster;
 mod command;
@@ -23,6 +24,9 @@ const SHAPED: [&str; 4] = [
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.agent {
+        return agent::run(&dist::unordered()?);
+    }
     sh::apt(&[("strace", "strace")])?;
     let reference = tools::reference()?;
     if args.setup {

@@ -43,14 +43,7 @@ fn start_agent(node: &Node) -> Agent {
         .outside("outside", "192.0.2.1/24", "192.0.2.2/24");
     fs::create_dir_all("/etc/cni/net.d").expect("a folder for the conflist");
     create_node(node, NODE, "10.131.1.0/24", "192.0.2.1");
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "braid-rights", "namespace": "kube-system"},
-        "spec": {"nodeName": NODE, "serviceAccountName": "braid", "containers": [{"name": "c", "image": "none"}]},
-    });
-    world.server.kubectl(&["create", "-f", "-"], Some(&pod));
-    let token = world.server.bound_token("braid", "Pod", "braid-rights");
+    let token = world.server.agent_token(NODE);
     let kubeconfig = world.kubeconfig(&json!({"token": token}));
     let agent = Agent::start(&kubeconfig, NODE, &[]);
     await_true("readiness", is_ready);

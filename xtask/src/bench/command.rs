@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Measure sixty pods at the same time on a real Kubernetes instead of single attachments
     #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods"])]
     pub(super) cluster: bool,
+    /// Measure the agent in a large cluster: memory, processor time, requests, seconds to readiness
+    #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods", "cluster"])]
+    pub(super) agent: bool,
     /// Fail if a budget is broken
     #[arg(long)]
     pub(super) enforce: bool,
