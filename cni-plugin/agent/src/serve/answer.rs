@@ -2,6 +2,7 @@
 
 use super::reports::Reports;
 use super::store::Store;
+use super::turns::Turns;
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::objects::{Entry, Kept};
 use crate::cluster::pods::{self, PodObject};
@@ -28,6 +29,7 @@ pub(super) struct Server {
     pub(super) client: Client,
     pub(super) store: Arc<Store>,
     pub(super) reports: Reports,
+    pub(super) turns: Turns,
 }
 
 impl Server {
@@ -47,9 +49,10 @@ impl Server {
             AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
             AgentRequest::Publish(publication) => {
                 self.reports.publish(&publication);
+                let turn = self.turns.next(&publication.uid);
                 let server = Arc::clone(&self);
                 // The work goes on if the call does not wait for its end.
-                let work = tokio::spawn(async move { server.publish(publication).await });
+                let work = tokio::spawn(async move { server.publish(publication, turn).await });
                 let line = match work.await.unwrap_or_else(|err| Err(err.to_string())) {
                     Ok(true) => AnswerLine::Published.to_string(),
                     Ok(false) => AnswerLine::NoPod.to_string(),

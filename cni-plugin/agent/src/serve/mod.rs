@@ -13,6 +13,7 @@ mod publish;
 mod reports;
 mod socket;
 mod store;
+mod turns;
 
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::pods::{self, PodObject};
@@ -26,6 +27,7 @@ use reports::Reports;
 use std::path::Path;
 use std::sync::Arc;
 use store::Store;
+use turns::Turns;
 
 /// Listens at the socket, and answers until the runtime ends.
 pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
@@ -44,6 +46,7 @@ pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
         client: client.clone(),
         store,
         reports: Reports::start(client.clone(), &options.node_name),
+        turns: Turns::default(),
     };
     tokio::spawn(socket::accept(listener, Arc::new(server)));
     Ok(())

@@ -1,6 +1,7 @@
 //! The annotation `network-status` of a pod, written for a call.
 
 use super::answer::Server;
+use super::turns::Turn;
 use crate::cluster::objects::Entry;
 use crate::cluster::pods::{self, PodObject};
 use braid_client::api::annotation_patch;
@@ -25,8 +26,13 @@ const NOT_FOUND: u16 = 404;
 
 impl Server {
     /// Writes the status, if there is one. Returns false if the pod is gone. If the call does not
-    /// wait, tries again while the API server is away, unless another writer writes the status.
-    pub(super) async fn publish(&self, publication: Publication) -> Result<bool, String> {
+    /// wait, tries again while the API server is away, until another writer writes the status or a
+    /// call tells of this pod again.
+    pub(super) async fn publish(
+        &self,
+        publication: Publication,
+        turn: Turn,
+    ) -> Result<bool, String> {
         let Some(status) = &publication.status else {
             return Ok(true);
         };
@@ -36,11 +42,15 @@ impl Server {
             let Err(why) = &published else {
                 return published;
             };
-            if publication.is_awaited || pause > LONGEST || self.is_overtaken(&publication) {
+            let is_last = publication.is_awaited || pause > LONGEST;
+            if is_last || !turn.is_newest() || self.is_overtaken(&publication) {
                 tracing::warn!(pod = %publication.pod, error = %why, "publish the network-status");
                 return published;
             }
             sleep(pause).await;
+            if !turn.is_newest() {
+                return published;
+            }
             pause *= 2;
         }
     }
