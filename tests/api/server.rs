@@ -50,7 +50,7 @@ pub(crate) fn guarded(test: &str) -> Option<&'static Server> {
     started(&SERVER, test, true)
 }
 
-/// Returns a third server like [`guarded`], for a test whose objects would disturb others. `None`
+/// Returns a third server like [`guarded`], for a test with objects that disturb other tests. `None`
 /// like [`get`].
 pub(crate) fn loaded(test: &str) -> Option<&'static Server> {
     static SERVER: OnceLock<Server> = OnceLock::new();

@@ -179,7 +179,7 @@ fn ticks(agent: &Agent) -> u64 {
     field(11).expect("utime") + field(12).expect("stime")
 }
 
-/// A node of a cluster whose agent is measured.
+/// A cluster and the node of the measured agent.
 struct Large {
     world: World,
     token: String,
