@@ -9,6 +9,7 @@
 mod boot;
 mod capabilities;
 mod fabric;
+mod firewall;
 mod node;
 mod reports;
 mod sizes;

@@ -18,7 +18,7 @@ use crate::network::fabric::{Fabric, Wanted};
 use crate::network::masquerade::{Masquerade, Table};
 use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
-use crate::network::{forwarding, mtu};
+use crate::network::{firewall, forwarding, mtu};
 use crate::options::Options;
 use crate::serve;
 use braid_node::sys::replace::replace;
@@ -351,6 +351,7 @@ impl Agent<'_> {
             return Ok(Some(reason));
         }
         forwarding::enable(&uplink.name)?;
+        firewall::accept(&ranges, &outcome.accepted)?;
         let outside = outcome
             .accepted
             .into_iter()
@@ -386,6 +387,7 @@ impl Agent<'_> {
     async fn leave_routes(&mut self) -> Result<(), Error> {
         self.fabric.clear().await?;
         self.report(Vec::new(), Vec::new());
+        firewall::accept(&[], &[])?;
         self.masquerade.delete()
     }
 

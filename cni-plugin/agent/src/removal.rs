@@ -6,7 +6,7 @@ use crate::network::conflist;
 use crate::network::fabric::Fabric;
 use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
-use braid_node::effect::cluster_masquerade;
+use braid_node::effect::{cluster_forward, cluster_masquerade};
 use braid_node::erase;
 use braid_node::source::network_cache;
 use std::fs;
@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Deletes conflist, credentials, routes and masquerading, and the state of calls if no container is
+/// Deletes conflist, credentials, routes, rules and masquerading, and the state of calls if no container is
 /// attached. Then reports readiness, and waits for
 /// SIGTERM, so that the pods of a `DaemonSet` can do it. The API is not necessary.
 ///
@@ -41,6 +41,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     }
     Fabric::open()?.clear().await?;
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
+    cluster_forward::delete().map_err(|err| Error::new("stop accepting pods", err))?;
     delete_all(Path::new(network_cache::FOLDER))?;
     let is_empty = erase::state_of_calls()
         .map_err(|err| Error::new("delete the state of plugin calls", err))?;

@@ -30,7 +30,7 @@ fn tables(pair: &Pair) -> Vec<Value> {
 }
 
 /// Sets the configuration in the `ConfigMap` of the test.
-fn configure(pair: &Pair, text: &str) {
+pub(super) fn configure(pair: &Pair, text: &str) {
     let map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -7,12 +7,14 @@
 //!                                   └─► kernel (rtnetlink)      fabric runs all of this
 //!  own ranges, MTU ─► conflist: text ─► file
 //!  own ranges, all ranges ─► masquerade ─► table inet braid-cluster
+//!  own ranges, all ranges ─► firewall ─► rules in chains of other programs
 //!  forwarding: sysctls
 //! ```
 
 pub mod changes;
 pub mod conflist;
 pub mod fabric;
+pub mod firewall;
 pub mod forwarding;
 pub mod kernel;
 pub mod masquerade;

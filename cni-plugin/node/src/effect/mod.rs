@@ -6,6 +6,7 @@
 pub mod addr;
 pub(crate) mod attr;
 mod claim;
+pub mod cluster_forward;
 pub mod cluster_masquerade;
 pub(crate) mod elements;
 mod fdb;

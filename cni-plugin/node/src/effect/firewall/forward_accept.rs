@@ -179,18 +179,18 @@ fn has_addrs(family: Family, addrs: &[IpAddr]) -> bool {
 
 /// A chain of another program.
 #[derive(Debug, PartialEq, Eq)]
-struct Chain {
-    family: Family,
-    table: String,
-    name: String,
+pub(crate) struct Chain {
+    pub(crate) family: Family,
+    pub(crate) table: String,
+    pub(crate) name: String,
     /// Priority, if the chain filters at the forward hook.
-    priority: Option<i32>,
+    pub(crate) priority: Option<i32>,
     /// True if packets without a verdict are dropped.
-    is_dropping: bool,
+    pub(crate) is_dropping: bool,
 }
 
 /// Lists the chains of the families `inet`, `ip` and `ip6`.
-fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
+pub(crate) fn chains(socket: &mut Socket) -> Result<Vec<Chain>, KernelError> {
     let messages = socket.dump(SUBSYS | GETCHAIN, |out| out.extend([0; GENMSG_LEN]))?;
     Ok(messages.iter().filter_map(parse).collect())
 }

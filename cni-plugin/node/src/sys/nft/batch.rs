@@ -429,6 +429,16 @@ impl Batch {
         self.new_rule(chain, RulePosition::Last, None, expressions)
     }
 
+    /// Adds a rule at this position of the chain.
+    pub(crate) fn rule_at(
+        &mut self,
+        chain: &str,
+        place: RulePosition,
+        expressions: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        self.new_rule(chain, place, None, expressions)
+    }
+
     /// Adds a rule with a comment at this position of the chain.
     pub(crate) fn commented_rule(
         &mut self,

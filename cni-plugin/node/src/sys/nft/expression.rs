@@ -263,6 +263,18 @@ impl Batch {
         })
     }
 
+    /// Adds a comment in the form of iptables: `struct xt_comment_info`, which is a text of 256
+    /// bytes (`include/uapi/linux/netfilter/xt_comment.h`).
+    pub(crate) fn match_comment(&mut self, comment: &str) -> &mut Self {
+        const LEN: usize = 256;
+        let mut info = comment.as_bytes().to_vec();
+        info.truncate(LEN - 1);
+        info.resize(LEN, 0);
+        self.expression("match", |b| {
+            b.text(1, "comment").number(2, 0).put(3, &info);
+        })
+    }
+
     /// Counts packets and bytes, like iptables rules.
     pub(crate) fn count(&mut self) -> &mut Self {
         self.expression("counter", |_| {})

@@ -31,7 +31,7 @@ pub(crate) struct Element {
 pub(crate) struct Rule {
     /// Handle, by which the rule can be deleted.
     pub(crate) handle: u64,
-    /// Comment in the rule's user data.
+    /// Comment in the rule's user data, or in its match `comment`.
     pub(crate) comment: String,
     /// Target chain of the rule's jump or goto.
     pub(crate) jumps_to: Option<String>,
@@ -185,6 +185,15 @@ impl Rule {
         }
     }
 
+    /// Creates a rule without conditions.
+    #[cfg(test)]
+    pub(crate) fn with_verdict(handle: u64, verdict: Verdict<'_>) -> Self {
+        Self {
+            decides: Some(verdict.code()),
+            ..Self::new(handle, String::new())
+        }
+    }
+
     /// True if the rule's only condition is that a part of the packet equals `value`.
     pub(crate) fn only_compares(&self, value: &[u8]) -> bool {
         self.compares == [value] && !self.has_other_condition
@@ -231,7 +240,14 @@ impl Rule {
                     self.compares.push(mark.to_vec());
                 }
             }
-            "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {}
+            // A struct with only the text.
+            "match" if find(1, data).is_some_and(|name| text(name) == "comment") => {
+                let info = find(3, data).unwrap_or_default();
+                let mut parts = info.split(|byte| *byte == 0);
+                if self.comment.is_empty() {
+                    self.comment = parts.next().map(text).unwrap_or_default();
+                }
+            }
             _ => {
                 self.is_for_all = false;
                 self.has_other_condition = true;

@@ -1,0 +1,19 @@
+//! Acceptance of pods in chains of other programs that drop forwarded packets by policy.
+
+use crate::error::Error;
+use braid_node::effect::cluster_forward;
+use ipnet::IpNet;
+
+/// Accepts packets from and to pods: ranges of this node and of others. Deletes rules that are no
+/// longer needed.
+pub fn accept(own: &[IpNet], others: &[IpNet]) -> Result<(), Error> {
+    let ranges = [own, others].concat();
+    let changed = cluster_forward::ensure(&ranges).map_err(|err| Error::new("accept pods", err))?;
+    for chain in changed {
+        tracing::info!(
+            chain,
+            "changed the rules for pods in another program's chain"
+        );
+    }
+    Ok(())
+}
