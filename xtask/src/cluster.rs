@@ -19,6 +19,8 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   hostport-check  Fail unless host ports and Services work; needs `up --kube-proxy`
   agent-check     Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods; nodes join, restart
                   and leave; needs `up --kube-proxy` without plugins
+  chaos-check     Fail unless traffic and new pods survive disturbances of the agent, the API server, the runtime and a node;
+                  needs `deploy`
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and

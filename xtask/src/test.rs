@@ -57,6 +57,8 @@ const CHECKS: &[&[&str]] = &[
 /// Name of the check that runs last, on nodes where the `DaemonSet` has installed braid. Without
 /// `--all`, this check runs with the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
+/// Check of disturbances, which takes several minutes.
+const CHAOS_CHECK: &[&[&str]] = &[&["chaos-check"]];
 /// Check on nodes where braid is installed under the plugin names, without an agent.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
@@ -377,9 +379,11 @@ fn cluster(args: &Args) -> Result<()> {
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
+    let chaos = if args.all { CHAOS_CHECK } else { &[] };
     let made = [
         &[&["agent-check"][..]],
         CHECKS,
+        chaos,
         &[networks, &["deploy", "--remove"]],
     ]
     .concat();

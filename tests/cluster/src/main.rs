@@ -5,6 +5,7 @@
 
 mod agent_check;
 mod burst;
+mod chaos_check;
 mod deploy_check;
 mod hostport_check;
 mod leftovers;
@@ -48,6 +49,9 @@ enum Verb {
     /// Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods, on
     /// which nodes join, restart and leave; needs `up --kube-proxy` without plugins
     AgentCheck,
+    /// Fail unless traffic and new pods survive disturbances of the agent, the API server, the
+    /// runtime and a node; needs `deploy`
+    ChaosCheck(chaos_check::Options),
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Verb::HostportCheck => hostport_check::run(&cluster),
         Verb::MultusCheck => multus_check::run(&cluster),
         Verb::AgentCheck => agent_check::run(&cluster),
+        Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

@@ -18,7 +18,10 @@ pub(crate) const HOST_PORT: &str = "host-port";
 pub(crate) const NETWORKS: &str = "networks";
 pub(crate) const MULTUS: &str = "multus";
 pub(crate) const AGENT: &str = "agent";
-pub(crate) const APPS: [&str; 7] = [BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT];
+pub(crate) const CHAOS: &str = "chaos";
+pub(crate) const APPS: [&str; 8] = [
+    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS,
+];
 
 /// Longest time until all pods are Ready, or until all are deleted.
 const LONGEST: Duration = Duration::from_mins(5);

@@ -3,7 +3,7 @@
 use crate::audit;
 use crate::layout::Layout;
 use crate::state::{API_SERVER, CONTROL_PLANE, Cluster, Node, bin, in_netns};
-use crate::wait;
+use crate::{node, wait};
 use anyhow::Result;
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -60,6 +60,11 @@ pub(crate) fn start(cluster: &Cluster, layout: Layout) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Sends a signal to the API server, for example `STOP`.
+pub fn signal_api_server(signal: &str) -> Result<()> {
+    node::signal(CONTROL_PLANE, "kube-apiserver", signal)
 }
 
 /// Creates the Node objects before the kubelets start, so that each node gets its fixed pod address

@@ -169,7 +169,7 @@ fn archive(cluster: &Cluster) -> PathBuf {
 }
 
 /// Waits until the current pods of the `DaemonSet` run on all nodes.
-fn roll_out(cluster: &Cluster) -> Result<()> {
+pub fn roll_out(cluster: &Cluster) -> Result<()> {
     let mut status = cluster.kubectl([
         "rollout",
         "status",

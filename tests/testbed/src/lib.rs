@@ -8,7 +8,7 @@ pub mod api_server;
 pub mod audit;
 pub mod binaries;
 mod cni;
-mod control_plane;
+pub mod control_plane;
 pub mod deploy;
 pub mod down;
 mod image;

@@ -51,16 +51,21 @@ impl Display for Service {
 impl Service {
     /// Kills the service with SIGKILL, like a crash.
     pub fn kill(self, node: Node) -> Result<()> {
-        let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", &node.netns()]))?;
-        let program = bin().join(self.to_string());
-        let is_it =
-            |pid: &&str| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
-        let pid = pids
-            .lines()
-            .find(is_it)
-            .with_context(|| format!("{self} does not run on {node}"))?;
-        sh::run(&mut sh::cmd("kill", ["-KILL", pid]))
+        signal(&node.netns(), &self.to_string(), "KILL")
     }
+}
+
+/// Sends a signal to the process of a program of the cluster in a network namespace.
+pub(crate) fn signal(netns: &str, name: &str, signal: &str) -> Result<()> {
+    let pids = sh::read(&mut sh::cmd("ip", ["netns", "pids", netns]))?;
+    let program = bin().join(name);
+    let is_it =
+        |pid: &&str| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+    let pid = pids
+        .lines()
+        .find(is_it)
+        .with_context(|| format!("{name} does not run in {netns}"))?;
+    sh::run(&mut sh::cmd("kill", [&format!("-{signal}"), pid]))
 }
 
 /// Options of `cargo xtask cluster node`.

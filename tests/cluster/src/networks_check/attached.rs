@@ -6,6 +6,7 @@ use braid_testbed::sh;
 use braid_testbed::{Cluster, Node};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 /// A pod: its name, its status at the API server, and its links from the kernel.
 struct Seen {
@@ -56,7 +57,7 @@ pub(crate) fn check(
 }
 
 /// Returns the first address of a pod in entry `at` of its status. The default network is entry 0.
-pub(super) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String> {
+pub(crate) fn address(cluster: &Cluster, pod: &str, at: usize) -> Result<String> {
     let pod = super::get(cluster, &["pod", pod])?;
     let status = pods::network_status(&pod);
     let address = status.get(at).and_then(|entry| entry["ips"][0].as_str());
@@ -70,6 +71,11 @@ pub(crate) fn in_pod(cluster: &Cluster, node: Node, pod: &str, command: &[&str])
     run(cluster, node, pod, &pids(cluster, node)?, command)
 }
 
+/// Returns a command that runs `words` in a pod's network namespace.
+pub(crate) fn command(cluster: &Cluster, node: Node, pod: &str, words: &[&str]) -> Result<Command> {
+    enter(cluster, node, pod, &pids(cluster, node)?, words)
+}
+
 fn run(
     cluster: &Cluster,
     node: Node,
@@ -77,14 +83,26 @@ fn run(
     pids: &BTreeMap<String, String>,
     command: &[&str],
 ) -> Result<Value> {
+    let shown = sh::read(&mut enter(cluster, node, pod, pids, command)?)?;
+    serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
+}
+
+fn enter(
+    cluster: &Cluster,
+    node: Node,
+    pod: &str,
+    pids: &BTreeMap<String, String>,
+    command: &[&str],
+) -> Result<Command> {
     let sandboxes = pods::sandboxes_of(cluster, node, pod)?;
     let pid = sandboxes
         .iter()
         .find_map(|id| pids.get(id))
         .with_context(|| format!("{pod} has no running sandbox"))?;
-    let enter = [&["nsenter", "--target", pid, "--net"], command].concat();
-    let shown = sh::read(&mut cluster.on(node, enter)?)?;
-    serde_json::from_str(&shown).with_context(|| format!("parse {shown:?} of {pod}"))
+    cluster.on(
+        node,
+        [&["nsenter", "--target", pid, "--net"], command].concat(),
+    )
 }
 
 /// Maps the IDs of the sandboxes on a node to their process IDs.

@@ -1,0 +1,127 @@
+//! Check that traffic and new pods survive disturbances of the agent, the API server, the runtime
+//! and a node.
+//!
+//! ```text
+//!   watcher n1 ── ping, TCP ── server n2      never interrupted
+//!   churn      pods of every node with two networks, created and deleted all the time
+//!   sampler    addresses of all network namespaces, once a second
+//!   blows      one after the other, each with a ping of its own
+//! ```
+
+mod blows;
+mod churn;
+mod flows;
+mod manifests;
+
+use crate::leftovers::{self, Traces};
+use crate::pods;
+use anyhow::{Result, bail, ensure};
+use blows::Blow;
+use braid_testbed::{Cluster, Node, deploy, wait};
+use churn::Churn;
+use flows::{Ping, Stream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const APP: &str = pods::CHAOS;
+/// Longest time until the runtimes have cleaned up. The kubelet deletes ended sandboxes once a
+/// minute.
+const LIMIT: Duration = Duration::from_mins(3);
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only this disturbance, by a part of its name
+    #[arg(long)]
+    only: Option<String>,
+}
+
+pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
+    let nodes = cluster.nodes()?;
+    let [client, server, ..] = nodes[..] else {
+        bail!("the cluster has one node, and this check needs two")
+    };
+    for node in &nodes {
+        ensure!(
+            deploy::has_braid(cluster, *node)?,
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
+        );
+    }
+    manifests::delete(cluster)?; // what an earlier run left to look at
+    cluster.create(&manifests::networks(&nodes))?;
+    cluster.create(&[client, server].map(manifests::end))?;
+    pods::await_ready(cluster, APP)?;
+    let mut stream = Stream::start(cluster, client, server)?;
+    let churn = Churn::new(cluster, &nodes);
+    thread::scope(|threads| {
+        let churning = threads.spawn(|| churn.run());
+        let sampling = threads.spawn(|| churn.sample());
+        let done = strike(cluster, &nodes, options, &mut stream);
+        churn.stop();
+        for thread in [churning, sampling] {
+            match thread.join() {
+                Ok(ended) => ended?,
+                Err(_) => bail!("a thread of the check panicked"),
+            }
+        }
+        done
+    })?;
+    churn.tell();
+    end(cluster, &nodes)
+}
+
+/// Makes each disturbance, with a ping across it. Fails if a packet is lost or the stream breaks.
+fn strike(cluster: &Cluster, nodes: &[Node], options: &Options, stream: &mut Stream) -> Result<()> {
+    let [client, server, ..] = nodes[..] else {
+        bail!("the cluster has one node")
+    };
+    let blows = Blow::of(nodes);
+    let is_chosen = |blow: &&Blow| {
+        let only = options.only.as_deref();
+        only.is_none_or(|only| blow.name.contains(only))
+    };
+    for blow in blows.iter().filter(is_chosen) {
+        let start = Instant::now();
+        let ping = Ping::start(cluster, client, server)?;
+        let made = blow.make(cluster, nodes);
+        let count = ping.end()?;
+        stream.ensure_alive()?;
+        made?;
+        println!(
+            "{}: no packet of {count} lost, no connection broken, {:.1} s",
+            blow.name,
+            start.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+/// Deletes all pods of the check, and waits until the nodes have no leftovers.
+fn end(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    let mut traces = Vec::new();
+    for node in nodes {
+        traces.push((*node, Traces::of(cluster, *node, APP)?));
+    }
+    pods::delete(cluster, "pod", APP)?;
+    wait::until("the runtimes have no sandbox left", LIMIT, || {
+        for node in nodes {
+            if !pods::sandboxes(cluster, *node, APP)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    for node in nodes {
+        leftovers::delete_forgotten(cluster, *node)?;
+    }
+    wait::eventually(LIMIT, || {
+        traces
+            .iter()
+            .try_for_each(|(node, traces)| leftovers::ensure_none(cluster, *node, traces))
+    })?;
+    println!(
+        "nothing left on {} nodes: {}",
+        nodes.len(),
+        leftovers::KINDS
+    );
+    manifests::delete(cluster)
+}

@@ -1,0 +1,183 @@
+//! Disturbances of the agent, the API server, the runtime and a node.
+
+use anyhow::{Context, Result, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, Service, control_plane, deploy, wait};
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+/// Number of times that an agent is killed, on one node after the other.
+const KILLS: usize = 10;
+/// Time for which an agent is stopped.
+const STOPPED: Duration = Duration::from_secs(30);
+/// Time for which the API server is away.
+const AWAY: Duration = Duration::from_mins(1);
+/// Longest time until an agent or a node is there again. The kubelet restarts a container that
+/// ended often after growing pauses.
+const LIMIT: Duration = Duration::from_mins(3);
+const TOKEN: &str = "run/braid/api/token";
+/// Image and second name of the image.
+const IMAGE: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
+const OTHER_IMAGE: &str = "localhost/braid:chaos";
+
+/// A disturbance.
+pub(super) struct Blow {
+    pub(super) name: &'static str,
+    work: fn(&Cluster, &[Node]) -> Result<()>,
+}
+
+impl Blow {
+    /// Returns all disturbances of a cluster. A node restarts only if it has no end of the traffic.
+    pub(super) fn of(nodes: &[Node]) -> Vec<Self> {
+        let mut blows = vec![
+            blow("agents killed", killed),
+            // New pods have no pauses after earlier ends.
+            blow("agents' pods deleted", deleted),
+            blow("agents stopped", stopped),
+            blow("API server away", api_away),
+            blow("containerd and kubelet restarted", services),
+            blow("token renewed", renewed),
+            blow("image upgraded and rolled back", upgraded),
+        ];
+        if nodes.len() > 2 {
+            blows.push(blow("node restarted", restarted));
+        }
+        blows
+    }
+
+    /// Makes the disturbance and waits until the cluster has recovered.
+    pub(super) fn make(&self, cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+        (self.work)(cluster, nodes).with_context(|| self.name)?;
+        recovered(cluster).with_context(|| format!("after {}", self.name))
+    }
+}
+
+fn blow(name: &'static str, work: fn(&Cluster, &[Node]) -> Result<()>) -> Blow {
+    Blow { name, work }
+}
+
+fn recovered(cluster: &Cluster) -> Result<()> {
+    wait::eventually(LIMIT, || wait::nodes(cluster))?;
+    wait::eventually(LIMIT, || deploy::roll_out(cluster))
+}
+
+/// Returns the ID of the running container of the agent on `node`.
+fn agent(cluster: &Cluster, node: Node) -> Result<String> {
+    let filter = "labels.\"io.kubernetes.container.name\"==agent";
+    let list = ["ctr", "-n", "k8s.io", "containers", "ls", "-q", filter];
+    let ids = sh::read(&mut cluster.on(node, list)?)?;
+    let tasks = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "tasks", "ls"])?)?;
+    let runs = |id: &&str| {
+        let mut tasks = tasks.lines();
+        tasks.any(|task| task.starts_with(*id) && !task.ends_with("STOPPED"))
+    };
+    let id = ids.lines().find(runs);
+    Ok(id
+        .with_context(|| format!("no agent runs on {node}"))?
+        .to_owned())
+}
+
+fn signal(cluster: &Cluster, node: Node, agent: &str, signal: &str) -> Result<()> {
+    let kill = ["ctr", "-n", "k8s.io", "tasks", "kill", "--signal", signal];
+    sh::read(cluster.on(node, kill)?.arg(agent)).map(drop)
+}
+
+fn killed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    for node in nodes.iter().cycle().take(KILLS) {
+        // The agent may wait for its restart after an earlier kill.
+        let id = wait::eventually(LIMIT, || agent(cluster, *node))?;
+        signal(cluster, *node, &id, "SIGKILL")?;
+    }
+    Ok(())
+}
+
+fn stopped(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    let mut ids = Vec::new();
+    for node in nodes {
+        let id = agent(cluster, *node)?;
+        signal(cluster, *node, &id, "SIGSTOP")?;
+        ids.push((node, id));
+    }
+    thread::sleep(STOPPED);
+    for (node, id) in ids {
+        if signal(cluster, *node, &id, "SIGCONT").is_err() {
+            println!("{node}: the kubelet's probes ended the stopped agent");
+        }
+    }
+    Ok(())
+}
+
+fn deleted(cluster: &Cluster, _: &[Node]) -> Result<()> {
+    let label = "app.kubernetes.io/component=agent";
+    let delete = ["delete", "pod", "-n", "kube-system", "-l", label];
+    sh::read(&mut cluster.kubectl(delete)).map(drop)
+}
+
+fn api_away(_: &Cluster, _: &[Node]) -> Result<()> {
+    control_plane::signal_api_server("STOP")?;
+    thread::sleep(AWAY);
+    control_plane::signal_api_server("CONT")
+}
+
+fn services(_: &Cluster, nodes: &[Node]) -> Result<()> {
+    for service in [Service::Containerd, Service::Kubelet] {
+        for node in nodes {
+            service.kill(*node)?;
+        }
+    }
+    // A node counts as Ready until its kubelet says otherwise.
+    thread::sleep(Duration::from_secs(10));
+    Ok(())
+}
+
+/// Replaces the tokens of plugin calls by garbage, and waits until each agent has got a new one.
+fn renewed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    for node in nodes {
+        let path = cluster.root(*node)?.join(TOKEN);
+        let before = fs::read_to_string(&path)?;
+        fs::write(&path, "garbage")?;
+        wait::eventually(LIMIT, || {
+            let after = fs::read_to_string(&path)?;
+            ensure!(after != "garbage", "{node} has no token");
+            Ok(())
+        })?;
+        let is_same = fs::read_to_string(&path)? == before;
+        println!(
+            "{node}: token written again, {}",
+            if is_same { "the same" } else { "a new one" }
+        );
+    }
+    Ok(())
+}
+
+fn upgraded(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    for node in nodes {
+        let tag = [
+            "ctr",
+            "-n",
+            "k8s.io",
+            "images",
+            "tag",
+            "--force",
+            IMAGE,
+            OTHER_IMAGE,
+        ];
+        sh::read(&mut cluster.on(*node, tag)?)?;
+    }
+    let set = ["set", "image", "-n", "kube-system", "daemonset/braid"];
+    let images = ["install", "agent"].map(|container| format!("{container}={OTHER_IMAGE}"));
+    sh::read(cluster.kubectl(set).args(images))?;
+    deploy::roll_out(cluster)?;
+    let undo = ["rollout", "undo", "-n", "kube-system", "daemonset/braid"];
+    sh::read(&mut cluster.kubectl(undo))?;
+    deploy::roll_out(cluster)
+}
+
+fn restarted(_: &Cluster, nodes: &[Node]) -> Result<()> {
+    let Some(node) = nodes.last() else {
+        return Ok(());
+    };
+    let reboot = ["xtask", "cluster", "reboot", &node.to_string()];
+    sh::run(&mut sh::cmd("cargo", reboot))
+}

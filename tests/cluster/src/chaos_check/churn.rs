@@ -1,0 +1,207 @@
+//! Pods that come and go while the cluster is disturbed, and the rules that they follow at any time.
+
+use super::{APP, manifests};
+use crate::pods;
+use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::sh;
+use braid_testbed::{Cluster, Node, wait};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Number of pods per node in each round.
+const PODS: usize = 2;
+/// Longest time until the pods of a round are Ready. The API server is away for a minute, and a
+/// node restarts.
+const LIMIT: Duration = Duration::from_mins(4);
+const PAUSE: Duration = Duration::from_secs(1);
+/// Lists the addresses of each network namespace of a node.
+const ADDRESSES: &str = "for ns in $(ls /run/netns); do \
+    ip -o -4 -n $ns addr show scope global 2>/dev/null | sed \"s/^/$ns /\"; done; true";
+
+/// Creates and deletes pods until it is stopped.
+pub(super) struct Churn<'a> {
+    cluster: &'a Cluster,
+    nodes: &'a [Node],
+    is_over: AtomicBool,
+    pods: AtomicUsize,
+    samples: AtomicUsize,
+}
+
+impl<'a> Churn<'a> {
+    pub(super) fn new(cluster: &'a Cluster, nodes: &'a [Node]) -> Self {
+        Self {
+            cluster,
+            nodes,
+            is_over: AtomicBool::new(false),
+            pods: AtomicUsize::new(0),
+            samples: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self) {
+        println!(
+            "{} pods came and went, each with all its interfaces from the start; no address twice in {} samples",
+            self.pods.load(Ordering::Relaxed),
+            self.samples.load(Ordering::Relaxed)
+        );
+    }
+
+    /// Creates and deletes pods, round after round.
+    pub(super) fn run(&self) -> Result<()> {
+        for round in 0.. {
+            if self.is_over() {
+                break;
+            }
+            self.round(round)
+                .with_context(|| format!("round {round} of pods"))?;
+        }
+        Ok(())
+    }
+
+    fn round(&self, round: usize) -> Result<()> {
+        let mut all = Vec::new();
+        let mut names = Vec::new();
+        for node in self.nodes {
+            for number in 0..PODS {
+                let name = format!("chaos-{round}-{node}-{number}");
+                all.push(manifests::short_lived(&name, *node));
+                names.push(name);
+            }
+        }
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": all});
+        let list = list.to_string();
+        // The API server may be away.
+        wait::eventually(LIMIT, || {
+            let mut apply = self.cluster.kubectl(["apply", "-f", "-"]);
+            sh::feed(&mut apply, list.as_bytes())
+        })?;
+        self.await_ready(&names)?;
+        self.pods.fetch_add(names.len(), Ordering::Relaxed);
+        wait::eventually(LIMIT, || {
+            let mut delete =
+                self.cluster
+                    .kubectl(["delete", "pod", "--ignore-not-found", "--timeout=60s"]);
+            sh::read(delete.args(&names))
+        })?;
+        Ok(())
+    }
+
+    /// Waits until the pods are Ready. Fails if one ever lacked an interface.
+    fn await_ready(&self, names: &[String]) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let listed = pods::list(self.cluster, APP).unwrap_or_default();
+            let mut waiting = names.to_vec();
+            for pod in &listed {
+                ensure_complete(pod)?;
+                if is_ready(pod) {
+                    waiting.retain(|name| pod["metadata"]["name"] != **name);
+                }
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if start.elapsed() > wait::on_this_machine(LIMIT) {
+                bail!("not Ready after {LIMIT:?}: {}", waiting.join(" "));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Reads the addresses of all network namespaces once a second. Fails if two of a node have the
+    /// same address.
+    pub(super) fn sample(&self) -> Result<()> {
+        while !self.is_over() {
+            for node in self.nodes {
+                // A namespace may go between the two, so only a pair in two samples counts.
+                let twice = self.twice(*node);
+                if !twice.is_empty() {
+                    let again = self.twice(*node);
+                    let both: Vec<&String> = twice.iter().filter(|it| again.contains(it)).collect();
+                    ensure!(
+                        both.is_empty(),
+                        "{node}: addresses with two owners: {both:?}"
+                    );
+                }
+            }
+            self.samples.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses that two namespaces of a node have; none while the node restarts.
+    fn twice(&self, node: Node) -> Vec<String> {
+        let listed = self.cluster.on(node, ["sh", "-c", ADDRESSES]);
+        let listed = listed.and_then(|mut list| sh::read(&mut list));
+        repeated(&listed.unwrap_or_default())
+    }
+}
+
+/// Returns the addresses that stand in two lines of a listing, with their namespaces.
+fn repeated(listed: &str) -> Vec<String> {
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in listed.lines() {
+        let mut words = line.split_whitespace();
+        let namespace = words.next().unwrap_or_default();
+        if let Some(address) = words.skip_while(|word| *word != "inet").nth(1) {
+            owners.entry(address).or_default().push(namespace);
+        }
+    }
+    owners.retain(|_, owners| owners.len() > 1);
+    owners
+        .iter()
+        .map(|(address, owners)| format!("{address} of {}", owners.join(" and ")))
+        .collect()
+}
+
+fn ensure_complete(pod: &Value) -> Result<()> {
+    let container = &pod["status"]["containerStatuses"][0];
+    for state in ["state", "lastState"] {
+        let message = container[state]["terminated"]["message"].as_str();
+        let message = message.unwrap_or_default();
+        ensure!(
+            !message.starts_with(manifests::LACKS),
+            "{} {}at its start",
+            pod["metadata"]["name"],
+            message
+        );
+    }
+    Ok(())
+}
+
+fn is_ready(pod: &Value) -> bool {
+    pods::is_ready(&serde_json::json!({"object": pod}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_two_namespaces_is_repeated() {
+        let listed = "cni-a 2: eth0    inet 10.244.1.2/24 scope global eth0\n\
+                      cni-b 2: eth0    inet 10.244.1.3/24 scope global eth0\n\
+                      cni-c 2: eth0    inet 10.244.1.2/24 scope global eth0\n";
+        assert_eq!(repeated(listed), ["10.244.1.2/24 of cni-a and cni-c"]);
+    }
+
+    #[test]
+    fn a_pod_that_lacked_an_interface_is_not_complete() {
+        let terminated = serde_json::json!({"terminated": {"message": "lacks net2\n"}});
+        let status = serde_json::json!({"containerStatuses": [{"lastState": terminated}]});
+        assert!(ensure_complete(&serde_json::json!({"status": status})).is_err());
+        assert!(ensure_complete(&serde_json::json!({})).is_ok());
+    }
+}

@@ -1,0 +1,74 @@
+//! Manifests of the check: two networks, the pods that come and go, and the ends of the traffic.
+
+use super::APP;
+use crate::pods;
+use anyhow::Result;
+use braid_testbed::{Cluster, Node};
+use serde_json::{Value, json};
+
+const SERVED: &str = "chaos-served";
+/// Start of the message of a container that lacks an interface at its start.
+pub(super) const LACKS: &str = "lacks ";
+
+/// Returns the networks of the check: a macvlan network per node, and a bridge.
+pub(super) fn networks(nodes: &[Node]) -> Vec<Value> {
+    let mut networks = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        // The nodes share the LAN, so each node needs a separate address range.
+        let ipam = json!({"type": "host-local", "subnet": "192.0.2.0/24",
+            "rangeStart": format!("192.0.2.{}", number * 50 + 1),
+            "rangeEnd": format!("192.0.2.{}", number * 50 + 50)});
+        let lan = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": ipam});
+        networks.push(nad(&lan_of(*node), &lan));
+    }
+    let served = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "chaos0",
+        "isGateway": true, "ipam": {"type": "host-local", "subnet": "203.0.113.0/24"}});
+    networks.push(nad(SERVED, &served));
+    networks
+}
+
+fn nad(name: &str, config: &Value) -> Value {
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name, "labels": {"app": APP}},
+        "spec": {"config": config.to_string()},
+    })
+}
+
+fn lan_of(node: Node) -> String {
+    format!("chaos-lan-{node}")
+}
+
+/// Deletes the pods and networks of the check.
+pub(super) fn delete(cluster: &Cluster) -> Result<()> {
+    pods::delete(cluster, "pod,net-attach-def", APP)
+}
+
+/// Returns the name of the pod on `node` at an end of the traffic.
+pub(super) fn end_of(node: Node) -> String {
+    format!("chaos-end-{node}")
+}
+
+/// Returns the pod on `node` at an end of the traffic.
+pub(super) fn end(node: Node) -> Value {
+    on(&end_of(node), node, pods::spec("exec sleep 1000000"))
+}
+
+/// Returns a pod with two requested networks. Its container ends with a message if an interface or
+/// its address is missing.
+pub(super) fn short_lived(name: &str, node: Node) -> Value {
+    let script = format!(
+        "for link in eth0 net1 net2; do ip -o addr show dev $link 2>&1 | grep -q 'inet ' || \
+         {{ echo \"{LACKS}$link\" > /dev/termination-log; exit 1; }}; done; exec sleep 1000000"
+    );
+    let mut pod = on(name, node, pods::spec(&script));
+    let requested = format!("{},{SERVED}", lan_of(node));
+    pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": requested});
+    pod
+}
+
+fn on(name: &str, node: Node, mut spec: Value) -> Value {
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
+    pods::pod(name, APP, &spec)
+}
