@@ -2,6 +2,7 @@
 //! leave nothing behind.
 
 mod ask;
+mod kinds;
 mod manifests;
 mod services;
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Host port of all three pods, as in Kubernetes' end-to-end test for pods "with same hostPort but
 /// different hostIP and protocol".
 const PORT: u16 = 54323;
-const KINDS: &str = "service,pod";
+const KINDS: &str = "service,endpointslice,pod";
 const LOOPBACK: &str = "host-port-loopback";
 const TCP: &str = "host-port-tcp";
 const UDP: &str = "host-port-udp";
@@ -51,6 +52,7 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     );
     check_host_ports(cluster, nodes)?;
     services::check(cluster, nodes)?;
+    kinds::check(cluster, nodes)?;
     check_host_ports(cluster, nodes).context("beside Services")?;
 
     let traces = [

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 pub(super) const APP: &str = pods::HOST_PORT;
 /// Port at which every pod listens.
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 /// Port of every Service at its cluster IP.
 pub(super) const SERVICE_PORT: u16 = 80;
 const SERVER: &str = include_str!("answer.py");
@@ -46,6 +46,25 @@ pub(super) fn host_port_pod(
     let protocol = protocol.to_string().to_uppercase();
     pod["spec"]["containers"][0]["ports"] =
         json!([{"containerPort": PORT, "hostPort": port, "hostIP": host_ip, "protocol": protocol}]);
+    pod
+}
+
+/// Returns a pod in the network of `node` that answers like the others.
+pub(super) fn host_network_pod(name: &str, node: Node) -> Value {
+    let mut pod = pod(name, node, name);
+    pod["spec"]["hostNetwork"] = true.into();
+    pod
+}
+
+/// Returns a pod with Debian's dnsmasq as a name server. `records` are its options.
+pub(super) fn dns_pod(name: &str, node: Node, records: &[String]) -> Value {
+    let mut pod = pod(name, node, name);
+    let container = &mut pod["spec"]["containers"][0];
+    let script = "ln -s /usr/lib* / && exec /usr/sbin/dnsmasq --keep-in-foreground --user=root \
+                  --no-resolv --no-hosts --pid-file= --log-facility=- \"$@\"";
+    container["command"] = json!(["/bin/sh", "-c", script, name]);
+    container["args"] = json!(records);
+    container["readinessProbe"] = json!({"tcpSocket": {"port": 53}, "periodSeconds": 1});
     pod
 }
 
