@@ -10,8 +10,8 @@
 
 mod blows;
 mod churn;
-mod flows;
-mod manifests;
+pub(crate) mod flows;
+pub(crate) mod manifests;
 
 use crate::leftovers::{self, Traces};
 use crate::pods;

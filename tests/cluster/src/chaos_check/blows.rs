@@ -131,7 +131,8 @@ fn services(_: &Cluster, nodes: &[Node]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the tokens of plugin calls by garbage, and waits until each agent has got a new one.
+/// Spoils the tokens of plugin calls, which the agents must write again. Then deletes them and kills
+/// the agents, which must request new ones.
 fn renewed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     for node in nodes {
         let path = cluster.root(*node)?.join(TOKEN);
@@ -142,11 +143,13 @@ fn renewed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
             ensure!(after != "garbage", "{node} has no token");
             Ok(())
         })?;
-        let is_same = fs::read_to_string(&path)? == before;
-        println!(
-            "{node}: token written again, {}",
-            if is_same { "the same" } else { "a new one" }
-        );
+        fs::remove_file(&path)?;
+        signal(cluster, *node, &agent(cluster, *node)?, "SIGKILL")?;
+        wait::eventually(LIMIT, || {
+            let after = fs::read_to_string(&path)?;
+            ensure!(after != before, "{node} has the token of before");
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -174,10 +177,12 @@ fn upgraded(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     deploy::roll_out(cluster)
 }
 
-fn restarted(_: &Cluster, nodes: &[Node]) -> Result<()> {
+fn restarted(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let Some(node) = nodes.last() else {
         return Ok(());
     };
     let reboot = ["xtask", "cluster", "reboot", &node.to_string()];
-    sh::run(&mut sh::cmd("cargo", reboot))
+    sh::run(&mut sh::cmd("cargo", reboot))?;
+    // The Node object stays Ready for a while without the node.
+    wait::eventually(LIMIT, || agent(cluster, *node)).map(drop)
 }

@@ -1,7 +1,7 @@
 //! Pods that come and go while the cluster is disturbed, and the rules that they follow at any time.
 
-use super::{APP, manifests};
-use crate::pods;
+use super::manifests;
+use crate::pods::{self, CHAOS as APP};
 use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, wait};

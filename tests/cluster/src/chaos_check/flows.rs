@@ -37,13 +37,13 @@ while True:
 ";
 
 /// A TCP connection between two pods. Dropping this value ends it.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     server: Child,
     client: Child,
 }
 
 impl Stream {
-    pub(super) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
+    pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
         let address = attached::address(cluster, &manifests::end_of(server), 0)?;
         let spawn = |node, arguments: &[&str]| {
             let python = [&["python3", "-c"], arguments].concat();
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Fails if the connection has ended.
-    pub(super) fn ensure_alive(&mut self) -> Result<()> {
+    pub(crate) fn ensure_alive(&mut self) -> Result<()> {
         ensure_runs(&mut self.client).context("the connection between pods")
     }
 }
@@ -102,13 +102,13 @@ fn end(child: &mut Child) {
 }
 
 /// A ping between two pods, 50 requests a second.
-pub(super) struct Ping {
+pub(crate) struct Ping {
     child: Child,
     replies: tempfile::NamedTempFile,
 }
 
 impl Ping {
-    pub(super) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
+    pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
         let address = attached::address(cluster, &manifests::end_of(server), 0)?;
         let replies = tempfile::NamedTempFile::new().context("make a file of replies")?;
         let ping = ["ping", "-n", "-i", "0.02", &address];
@@ -121,7 +121,7 @@ impl Ping {
     }
 
     /// Ends the ping and returns the number of its packets. Fails if one is lost.
-    pub(super) fn end(mut self) -> Result<usize> {
+    pub(crate) fn end(mut self) -> Result<usize> {
         thread::sleep(AROUND);
         sh::run(&mut sh::cmd("kill", ["-INT", &self.child.id().to_string()]))?;
         self.child.wait()?;

@@ -1,7 +1,6 @@
 //! Manifests of the check: two networks, the pods that come and go, and the ends of the traffic.
 
-use super::APP;
-use crate::pods;
+use crate::pods::{self, CHAOS as APP};
 use anyhow::Result;
 use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
@@ -46,12 +45,12 @@ pub(super) fn delete(cluster: &Cluster) -> Result<()> {
 }
 
 /// Returns the name of the pod on `node` at an end of the traffic.
-pub(super) fn end_of(node: Node) -> String {
+pub(crate) fn end_of(node: Node) -> String {
     format!("chaos-end-{node}")
 }
 
 /// Returns the pod on `node` at an end of the traffic.
-pub(super) fn end(node: Node) -> Value {
+pub(crate) fn end(node: Node) -> Value {
     on(&end_of(node), node, pods::spec("exec sleep 1000000"))
 }
 
