@@ -57,8 +57,10 @@ const CHECKS: &[&[&str]] = &[
 /// Name of the check that runs last, on nodes where the `DaemonSet` has installed braid. Without
 /// `--all`, this check runs with the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
-/// Check of disturbances, which takes several minutes.
-const CHAOS_CHECK: &[&[&str]] = &[&["chaos-check"]];
+/// Checks that take minutes.
+const LONG_CHECKS: &[&[&str]] = &[SETTINGS_CHECK, &["chaos-check"]];
+/// Check of the agent's configuration, for uplinks of any MTU.
+const SETTINGS_CHECK: &[&str] = &["settings-check"];
 /// Check on nodes where braid is installed under the plugin names, without an agent.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 const BRIEF: &str = "--brief";
@@ -373,21 +375,23 @@ fn cluster(args: &Args) -> Result<()> {
         pass(with(&installed, "reference"), &[MULTUS_CHECK])?;
         let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
         pass(with(&reference, "reference"), &taken_over)?;
+        let jumbo = own::Nodes::Bare { mtu: 9000 };
+        pass(jumbo, &[&["deploy"], SETTINGS_CHECK])?;
     }
     let networks = if args.all {
         &[NETWORKS_CHECK][..]
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
-    let chaos = if args.all { CHAOS_CHECK } else { &[] };
+    let long = if args.all { LONG_CHECKS } else { &[] };
     let made = [
         &[&["agent-check"][..]],
         CHECKS,
-        chaos,
+        long,
         &[networks, &["deploy", "--remove"]],
     ]
     .concat();
-    pass(own::Nodes::Bare, &made)
+    pass(own::Nodes::Bare { mtu: 1500 }, &made)
 }
 
 /// Returns nodes with plugins, a list of `tests/testbed/conflists/` and kube-proxy.

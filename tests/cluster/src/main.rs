@@ -13,6 +13,7 @@ mod limit_check;
 mod multus_check;
 mod networks_check;
 mod pods;
+mod settings_check;
 mod smoke;
 mod status_check;
 
@@ -52,6 +53,9 @@ enum Verb {
     /// Fail unless traffic and new pods survive disturbances of the agent, the API server, the
     /// runtime and a node; needs `deploy`
     ChaosCheck(chaos_check::Options),
+    /// Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs
+    /// `deploy`
+    SettingsCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Verb::MultusCheck => multus_check::run(&cluster),
         Verb::AgentCheck => agent_check::run(&cluster),
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
+        Verb::SettingsCheck => settings_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

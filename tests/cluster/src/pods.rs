@@ -19,8 +19,9 @@ pub(crate) const NETWORKS: &str = "networks";
 pub(crate) const MULTUS: &str = "multus";
 pub(crate) const AGENT: &str = "agent";
 pub(crate) const CHAOS: &str = "chaos";
-pub(crate) const APPS: [&str; 8] = [
-    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS,
+pub(crate) const SETTINGS: &str = "settings";
+pub(crate) const APPS: [&str; 9] = [
+    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS, SETTINGS,
 ];
 
 /// Longest time until all pods are Ready, or until all are deleted.

@@ -10,7 +10,10 @@ use std::path::Path;
 pub(crate) enum Nodes<'a> {
     /// Two machines without any network for pods, and one behind a router, all with both families
     /// and kube-proxy.
-    Bare,
+    Bare {
+        /// MTU of the links between nodes.
+        mtu: u16,
+    },
     /// Two nodes with plugins and a configuration.
     With {
         plugins: &'a Path,
@@ -23,15 +26,17 @@ pub(crate) enum Nodes<'a> {
 impl Nodes<'_> {
     /// Returns the arguments of `cargo xtask cluster up`.
     fn arguments(&self) -> Result<Vec<String>> {
-        let Self::With {
-            plugins,
-            conflist,
-            kube_proxy,
-        } = self
-        else {
-            return Ok(["--far-nodes=1", "--dual-stack", "--kube-proxy"]
-                .map(String::from)
-                .to_vec());
+        let (plugins, conflist, kube_proxy) = match self {
+            Self::Bare { mtu } => {
+                let mtu = format!("--mtu={mtu}");
+                let all = ["--far-nodes=1", "--dual-stack", "--kube-proxy", &mtu];
+                return Ok(all.map(String::from).to_vec());
+            }
+            Self::With {
+                plugins,
+                conflist,
+                kube_proxy,
+            } => (plugins, conflist, kube_proxy),
         };
         let Some(plugins) = plugins.to_str() else {
             bail!("{} is not UTF-8", plugins.display())
