@@ -22,6 +22,7 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   chaos-check     Fail unless traffic and new pods survive disturbances of the agent, the API server, the runtime and a node;
                   needs `deploy`
   settings-check  Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs `deploy`
+  upgrade-check   Fail unless deploy/braid.yaml replaces an installation without an agent and no packet is lost
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and

@@ -375,6 +375,7 @@ fn cluster(args: &Args) -> Result<()> {
         pass(with(&installed, "reference"), &[MULTUS_CHECK])?;
         let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
         pass(with(&reference, "reference"), &taken_over)?;
+        pass(with(&reference, "reference"), &[&["upgrade-check"]])?;
         let jumbo = own::Nodes::Bare { mtu: 9000 };
         pass(jumbo, &[&["deploy"], SETTINGS_CHECK])?;
     }

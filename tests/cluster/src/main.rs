@@ -16,6 +16,7 @@ mod pods;
 mod settings_check;
 mod smoke;
 mod status_check;
+mod upgrade_check;
 
 use braid_testbed::Cluster;
 use clap::Parser;
@@ -56,6 +57,8 @@ enum Verb {
     /// Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs
     /// `deploy`
     SettingsCheck,
+    /// Fail unless deploy/braid.yaml replaces an installation without an agent and no packet is lost
+    UpgradeCheck,
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Verb::AgentCheck => agent_check::run(&cluster),
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
         Verb::SettingsCheck => settings_check::run(&cluster),
+        Verb::UpgradeCheck => upgrade_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const MANIFEST: &str = "deploy/braid.yaml";
+/// Manifest of braid.
+pub const MANIFEST: &str = "deploy/braid.yaml";
 /// Selects all objects of the manifest but the definitions of kinds.
 const ALL_BUT_KINDS: &str = "app.kubernetes.io/component!=crd";
 const REMOVAL: &str = "deploy/remove.yaml";
@@ -48,18 +49,10 @@ pub fn has_braid(cluster: &Cluster, node: Node) -> Result<bool> {
     Ok(folder(cluster, node)?.lines().any(is_braid))
 }
 
-/// Installs braid: saves a listing of each plugin folder that lacks braid, imports the images and
-/// applies the manifest.
+/// Installs braid: imports the images and applies the manifest.
 pub fn bring(cluster: &Cluster) -> Result<()> {
+    prepare(cluster)?;
     let nodes = cluster.nodes()?;
-    for node in &nodes {
-        let before = folder(cluster, *node)?;
-        if !before.lines().any(is_braid) {
-            let note = note(cluster, *node);
-            fs::write(&note, before).with_context(|| format!("write {}", note.display()))?;
-        }
-    }
-    bring_image(cluster)?;
     let start = Instant::now();
     sh::read(&mut cluster.kubectl(["apply", "-f", MANIFEST]))?;
     wait::nodes(cluster)?;
@@ -70,6 +63,18 @@ pub fn bring(cluster: &Cluster) -> Result<()> {
         nodes.len()
     );
     Ok(())
+}
+
+/// Saves a listing of each plugin folder that lacks braid, and imports the images.
+pub fn prepare(cluster: &Cluster) -> Result<()> {
+    for node in cluster.nodes()? {
+        let before = folder(cluster, node)?;
+        if !before.lines().any(is_braid) {
+            let note = note(cluster, node);
+            fs::write(&note, before).with_context(|| format!("write {}", note.display()))?;
+        }
+    }
+    bring_image(cluster)
 }
 
 /// Imports braid's image into the nodes again, for one that joined.
