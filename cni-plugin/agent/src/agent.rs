@@ -351,7 +351,8 @@ impl Agent<'_> {
             return Ok(Some(reason));
         }
         forwarding::enable(&uplink.name)?;
-        firewall::accept(&ranges, &outcome.accepted)?;
+        // A chain of another program blocks nothing else.
+        let accepted = firewall::accept(&ranges, &outcome.accepted);
         let outside = outcome
             .accepted
             .into_iter()
@@ -365,7 +366,8 @@ impl Agent<'_> {
             kind: config.kind,
         };
         let reason = self.write_conflist(&network, Some(own))?;
-        outcome.failed.map_or(Ok(reason), Err)
+        outcome.failed.map_or(Ok(()), Err).and(accepted)?;
+        Ok(reason)
     }
 
     /// Chooses the default network. The inner error is the reason why there is none yet.

@@ -14,9 +14,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Deletes conflist, credentials, routes, rules and masquerading, and the state of calls if no container is
-/// attached. Then reports readiness, and waits for
-/// SIGTERM, so that the pods of a `DaemonSet` can do it. The API is not necessary.
+/// Deletes conflist, credentials, routes, rules and masquerading, and the state of calls if no
+/// container is attached. Then reports readiness, and waits for SIGTERM, so that the pods of a
+/// `DaemonSet` can do it. The API is not necessary.
 ///
 /// Sysctls stay, because other programs may rely on them by now.
 pub(crate) async fn run(options: &Options) -> Result<(), Error> {

@@ -8,26 +8,27 @@ use std::fs;
 use std::rc::Rc;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "ip6tables-nft"];
-/// Addresses of the other node's pods.
-const PEERS: [&str; 2] = ["10.112.2.5", "fd82:2::5"];
 
-/// Creates two nodes with ranges and addresses of both families, and a node that drops.
-fn dropping(test: &str) -> Option<Pair> {
+/// Returns the addresses of the other node's pods.
+fn peers(net: u8) -> [String; 2] {
+    [format!("10.{net}.2.5"), format!("fd00:{net}:2::5")]
+}
+
+/// Creates two nodes with ranges of both families, `10.<net>.0.0/16` and `fd00:<net>::/32`. The first
+/// one drops.
+fn dropping(test: &str, net: u8) -> Option<Pair> {
     let world = World::new(test)?;
     let other = world
         .sandbox
         .outside("other", "192.0.2.1/24", "192.0.2.2/24");
     let host = world.sandbox.host();
     host.run("ip addr add fd99::1/64 dev other nodad");
-    for command in [
-        "ip addr add fd99::2/64 dev other nodad",
-        "ip addr add 10.112.2.5/32 dev lo",
-        "ip addr add fd82:2::5/128 dev lo nodad",
-        "ip route add 10.112.1.0/24 via 192.0.2.1",
-        "ip route add fd82:1::/64 via fd99::1",
-    ] {
-        other.run(command);
+    other.run("ip addr add fd99::2/64 dev other nodad");
+    for peer in peers(net) {
+        other.run(&format!("ip addr add {peer} dev lo nodad"));
     }
+    other.run(&format!("ip route add 10.{net}.1.0/24 via 192.0.2.1"));
+    other.run(&format!("ip route add fd00:{net}:1::/64 via fd99::1"));
     for program in PROGRAMS {
         host.run(&format!("{program} -P FORWARD DROP"));
         host.run(&format!(
@@ -35,9 +36,18 @@ fn dropping(test: &str) -> Option<Pair> {
         ));
     }
     add_chain(host, "inet guard");
+    let ranges = [1, 2].map(|node| {
+        [
+            format!("10.{net}.{node}.0/24"),
+            format!("fd00:{net}:{node}::/64"),
+        ]
+    });
+    let [own, others] = ranges
+        .each_ref()
+        .map(|both| both.each_ref().map(String::as_str));
     let nodes: [(&[&str], &[&str]); 2] = [
-        (&["10.112.1.0/24", "fd82:1::/64"], &["192.0.2.1", "fd99::1"]),
-        (&["10.112.2.0/24", "fd82:2::/64"], &["192.0.2.2", "fd99::2"]),
+        (&own, &["192.0.2.1", "fd99::1"]),
+        (&others, &["192.0.2.2", "fd99::2"]),
     ];
     Some(Pair::in_world(world, other, nodes))
 }
@@ -97,27 +107,28 @@ fn delete_rules(host: &Ns) {
 
 #[test]
 fn pods_are_accepted_where_others_drop_and_removal_leaves_the_ruleset_as_it_was() {
-    let Some(pair) = dropping("agent-firewall") else {
+    let Some(pair) = dropping("agent-firewall", 112) else {
         return;
     };
+    let peers = peers(112);
     let host = pair.world.sandbox.host();
     let before = host.run("nft -j list ruleset");
     let agent = pair.start();
     await_true("readiness", is_ready);
     let (pod, call) = attach(&pair);
-    assert!(PEERS.iter().all(|peer| pod.can_ping(peer)));
-    for (program, range) in PROGRAMS.iter().zip(["10.112.1.0/24", "fd82:1::/64"]) {
+    assert!(peers.iter().all(|peer| pod.can_ping(peer)));
+    for (program, range) in PROGRAMS.iter().zip(["10.112.1.0/24", "fd00:112:1::/64"]) {
         let rules = listed(host, program);
         assert!(accepts(&rules, range), "{rules:?}");
         assert!(rules[0].contains("others"), "{rules:?}");
     }
     let (v4, v6) = (listed(host, PROGRAMS[0]), listed(host, PROGRAMS[1]));
-    assert!(accepts(&v4, "10.112.2.0/24") && accepts(&v6, "fd82:2::/64"));
+    assert!(accepts(&v4, "10.112.2.0/24") && accepts(&v6, "fd00:112:2::/64"));
     delete_rules(host);
-    assert!(PEERS.iter().all(|peer| pod.cannot_ping(peer)));
+    assert!(peers.iter().all(|peer| pod.cannot_ping(peer)));
     // A change of the configuration leads to a comparison.
     configure(&pair, "mtu: 1400");
-    assert!(PEERS.iter().all(|peer| pod.can_ping(peer)));
+    assert!(peers.iter().all(|peer| pod.can_ping(peer)));
     // Ranges follow the nodes.
     pair.create_node("agent-firewall-c", "10.112.3.0/24", "192.0.2.3");
     await_true("rules for both nodes", || {
@@ -138,21 +149,22 @@ fn pods_are_accepted_where_others_drop_and_removal_leaves_the_ruleset_as_it_was(
 
 #[test]
 fn a_chain_that_comes_later_is_handled_as_long_as_it_drops() {
-    let Some(pair) = dropping("agent-firewall-late") else {
+    let Some(pair) = dropping("agent-firewall-late", 113) else {
         return;
     };
+    let [peer, _] = peers(113);
     let host = pair.world.sandbox.host();
     let _agent = pair.start();
     await_true("readiness", is_ready);
     let (pod, call) = attach(&pair);
-    assert!(pod.can_ping(PEERS[0]));
+    assert!(pod.can_ping(&peer));
     add_chain(host, "ip late");
-    assert!(pod.cannot_ping(PEERS[0]));
+    assert!(pod.cannot_ping(&peer));
     configure(&pair, "mtu: 1401");
-    assert!(pod.can_ping(PEERS[0]));
+    assert!(pod.can_ping(&peer));
     let rules = || host.run("nft list chain ip late forward");
     assert!(
-        rules().contains("comment \"braid pods to 10.112.1.0/24\""),
+        rules().contains("comment \"braid pods to 10.113.1.0/24\""),
         "{}",
         rules()
     );
@@ -164,7 +176,7 @@ fn a_chain_that_comes_later_is_handled_as_long_as_it_drops() {
 
 #[test]
 fn rules_that_iptables_restored_are_still_the_agents() {
-    let Some(pair) = dropping("agent-firewall-save") else {
+    let Some(pair) = dropping("agent-firewall-save", 114) else {
         return;
     };
     let host = pair.world.sandbox.host();

@@ -134,20 +134,29 @@ fn services(_: &Cluster, nodes: &[Node]) -> Result<()> {
 /// Spoils the tokens of plugin calls, which the agents must write again. Then deletes them and kills
 /// the agents, which must request new ones.
 fn renewed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    let mut tokens = Vec::new();
     for node in nodes {
         let path = cluster.root(*node)?.join(TOKEN);
         let before = fs::read_to_string(&path)?;
         fs::write(&path, "garbage")?;
+        tokens.push((node, path, before));
+    }
+    // The agents compare the files once a minute.
+    for (node, path, _) in &tokens {
         wait::eventually(LIMIT, || {
-            let after = fs::read_to_string(&path)?;
+            let after = fs::read_to_string(path)?;
             ensure!(after != "garbage", "{node} has no token");
             Ok(())
         })?;
-        fs::remove_file(&path)?;
-        signal(cluster, *node, &agent(cluster, *node)?, "SIGKILL")?;
+    }
+    for (node, path, _) in &tokens {
+        fs::remove_file(path)?;
+        signal(cluster, **node, &agent(cluster, **node)?, "SIGKILL")?;
+    }
+    for (node, path, before) in &tokens {
         wait::eventually(LIMIT, || {
-            let after = fs::read_to_string(&path)?;
-            ensure!(after != before, "{node} has the token of before");
+            let after = fs::read_to_string(path)?;
+            ensure!(after != *before, "{node} has the token of before");
             Ok(())
         })?;
     }
