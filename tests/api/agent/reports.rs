@@ -91,3 +91,23 @@ fn a_pod_that_requests_nothing_does_not_wait_for_its_status() {
     node.await_status(&pod, &["eth0"]);
     pod.call.del().ok();
 }
+
+#[test]
+fn a_failed_add_is_an_event_with_the_network_and_the_reason() {
+    let Some(node) = Served::new("reports-failed", 124) else {
+        return;
+    };
+    let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "absent0"});
+    let world = &node.pair.world;
+    world.create_nad("broken", &json!({"config": config.to_string()}));
+    let pod = node.pod("web", &json!({braid_core::k8s::NETWORKS: "broken"}));
+    let error = pod.call.add().error();
+    await_true("an event", || !events(&node, &pod).is_empty());
+    let [reason, note] = events(&node, &pod).remove(0);
+    assert_eq!(reason, "FailedAddInterface");
+    for words in ["reports-failed/broken", "absent0"] {
+        assert!(note.contains(words), "{note} of {error:?}");
+    }
+    pod.call.del().ok();
+    assert_eq!(node.requests(), [""; 0]);
+}

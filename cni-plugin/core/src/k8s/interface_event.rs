@@ -1,7 +1,13 @@
 //! Events about a pod's interfaces, in the words of Multus.
 
 use super::source::{Event, Severity};
+use crate::cni::Error;
 use ipnet::IpNet;
+
+/// Reason of the event about an ADD that failed.
+pub const FAILED_ADD: &str = "FailedAddInterface";
+/// Reason of the event about a DEL that failed.
+pub const FAILED_REMOVE: &str = "FailedRemoveInterface";
 
 /// Returns the event about an interface that a pod has got from `network`.
 pub fn added(ifname: &str, addresses: &[IpNet], network: &str) -> Event {
@@ -17,6 +23,19 @@ pub fn removed(ifname: &str, addresses: &[IpNet], network: &str) -> Event {
         "RemovedInterface",
         format!("Remove {}", of(ifname, addresses, network)),
     )
+}
+
+/// Returns the event about an ADD or DEL that failed. `networks` are the networks of the call.
+pub fn failed(reason: &'static str, err: &Error, networks: &[String]) -> Event {
+    let mut message = err.to_string();
+    if !networks.iter().any(|name| message.contains(name.as_str())) {
+        message = format!("network {}: {message}", networks.join(", "));
+    }
+    Event {
+        severity: Severity::Warning,
+        reason: reason.into(),
+        message,
+    }
 }
 
 fn of(ifname: &str, addresses: &[IpNet], network: &str) -> String {
@@ -38,6 +57,17 @@ fn normal(reason: &'static str, message: String) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_names_a_network_once() {
+        let names = ["pods".to_owned(), "lan/a".to_owned()];
+        let text = |err: &str| failed(FAILED_ADD, &Error::internal(err), &names).message;
+        let told = text("add link net1: EBUSY");
+        assert!(told.starts_with("network pods, lan/a: "), "{told}");
+        assert!(told.contains("EBUSY"), "{told}");
+        let told = text("network lan/a: no free address");
+        assert!(!told.starts_with("network pods"), "{told}");
+    }
 
     #[test]
     fn events_have_interface_addresses_and_network() {

@@ -136,8 +136,8 @@ pub trait Source {
     /// written.
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError>;
 
-    /// Writes events of normal operation, if an agent does so behind the call. A call makes no
-    /// connection to the API server for them. Best effort.
+    /// Writes events, if an agent does so behind the call. A call makes no connection to the API
+    /// server for them. Best effort.
     fn report(&mut self, _pod: &ObjectName, _uid: &str, _events: &[Event]) {}
 
     /// Reads an IPAMClaim.

@@ -31,8 +31,9 @@ use super::{recorded, status as of_network};
 use crate::apply::host::Machine;
 use crate::source::cluster::{Cluster, NoCluster};
 use braid_core::cni::{Error, Kind, Request};
-use braid_core::k8s::interface_event;
+use braid_core::k8s::interface_event::{self, FAILED_REMOVE};
 use braid_core::k8s::settings::{PodRef, Settings};
+use braid_core::k8s::source::Event;
 use find::Finder;
 pub use gc::gc;
 pub use network::AttachedNetwork;
@@ -52,10 +53,13 @@ pub fn add(
     let mut finder = Finder::new(settings, machine, cluster);
     let (call, publisher) = finder.call(request)?;
     let mut may_free = true;
+    let mut is_told = false;
     loop {
         let added = attach(&call, machine, &mut |results, mut host| {
             let attached = AttachedNetwork::all(&call.wanted, results);
-            publisher.verify(&attached, (host.as_deref_mut(), finder.source()), machine)?;
+            let verified =
+                publisher.verify(&attached, (host.as_deref_mut(), finder.source()), machine);
+            verified.inspect_err(|_| is_told = true)?;
             publisher.fill_claims(&attached, finder.source())?;
             let text = super::add::stdout(results, version)?;
             let owed = publisher.publish(&attached, (host, finder.source()), machine);
@@ -66,11 +70,18 @@ pub fn add(
             // An unreachable API is not the reason why the ADD failed.
             Err(err) if may_free && err.kind == Kind::NoFreeAddress => {
                 if !claims::free_of(&call.wanted, settings, machine, cluster).unwrap_or_default() {
+                    publisher.report(&err, &call.wanted, finder.source());
                     return Err(err);
                 }
                 may_free = false;
             }
-            done => return done,
+            Err(err) => {
+                if !is_told && err.kind != Kind::TryAgain {
+                    publisher.report(&err, &call.wanted, finder.source());
+                }
+                return Err(err);
+            }
+            Ok(added) => return Ok(added),
         }
     }
 }
@@ -106,13 +117,38 @@ pub fn del(
         machine,
         cluster,
     };
-    let detached = detach_or(&call, machine, &|folder, host| lost.find(folder, host))?;
-    report(&detached, &call.attachment.args, settings, cluster);
-    Ok(())
+    let detached = detach_or(&call, machine, &|folder, host| lost.find(folder, host));
+    let events = match &detached {
+        Ok(interfaces) => removed(interfaces),
+        Err(err) => {
+            let networks = [conf.name.clone()];
+            vec![interface_event::failed(FAILED_REMOVE, err, &networks)]
+        }
+    };
+    report(&events, &call.attachment.args, settings, cluster);
+    detached.map(drop)
 }
 
-/// Writes an event about each interface that the pod had.
-fn report(detached: &[Detached], args: &str, settings: &Settings, cluster: &dyn Cluster) {
+/// Returns an event about each interface that the pod had.
+fn removed(interfaces: &[Detached]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for Detached {
+        ifname,
+        addresses,
+        network,
+    } in interfaces
+    {
+        let event = interface_event::removed(ifname.as_str(), addresses, network);
+        events.push(event);
+    }
+    events
+}
+
+/// Writes events about the pod of a call.
+fn report(events: &[Event], args: &str, settings: &Settings, cluster: &dyn Cluster) {
+    if events.is_empty() {
+        return;
+    }
     let Ok(Some(PodRef {
         name,
         uid: Some(uid),
@@ -121,23 +157,8 @@ fn report(detached: &[Detached], args: &str, settings: &Settings, cluster: &dyn 
     else {
         return;
     };
-    let mut events = Vec::new();
-    for Detached {
-        ifname,
-        addresses,
-        network,
-    } in detached
-    {
-        events.push(interface_event::removed(
-            ifname.as_str(),
-            addresses,
-            network,
-        ));
-    }
-    if !events.is_empty()
-        && let Ok(mut source) = cluster.source(settings, None)
-    {
-        source.report(&name, &uid, &events);
+    if let Ok(mut source) = cluster.source(settings, None) {
+        source.report(&name, &uid, events);
     }
 }
 

@@ -6,6 +6,7 @@ use super::network::AttachedNetwork;
 use super::refusal::{REFUSED, of_source, refusal};
 use crate::apply::host::{Host, Machine};
 use crate::attach::device_file;
+use crate::attach::invocation::Wanted;
 use crate::store::record::Owed;
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::interface_event;
@@ -45,6 +46,25 @@ impl Publisher {
                 .line(format_args!("event of pod {}: {err}", pod.name));
         }
         Err(err)
+    }
+
+    /// Reports the error of an ADD as an event.
+    #[cold]
+    pub(super) fn report(
+        &self,
+        err: &Error,
+        wanted: &[Wanted],
+        source: Option<&mut (dyn Source + 'static)>,
+    ) {
+        let (Some(pod), Some(source)) = (&self.pod, source) else {
+            return;
+        };
+        let mut networks = Vec::new();
+        for of in wanted.iter().filter_map(|wanted| wanted.of_pod.as_ref()) {
+            networks.push(of.network.name());
+        }
+        let event = interface_event::failed(interface_event::FAILED_ADD, err, &networks);
+        source.report(&pod.name, &pod.uid, &[event]);
     }
 
     /// Writes the pod to its claims as their owner. Also writes the assigned addresses to claims
