@@ -18,7 +18,7 @@ use crate::network::fabric::{Fabric, Wanted};
 use crate::network::masquerade::{Masquerade, Table};
 use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
-use crate::network::{firewall, forwarding, mtu};
+use crate::network::{firewall, forwarding, mtu, types};
 use crate::options::Options;
 use crate::serve;
 use braid_node::sys::replace::replace;
@@ -68,7 +68,11 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         fabric: Fabric::open()?,
         masquerade: Table::default(),
         log,
-        configuration: Configuration::new(options.config.to_string(), options.overrides.clone()),
+        configuration: Configuration::new(
+            options.config.to_string(),
+            options.overrides.clone(),
+            types::refusal,
+        ),
         index: Index::default(),
         services: Services::default(),
         server,
@@ -407,10 +411,12 @@ impl Agent<'_> {
             kubeconfig: &self.options.credentials.kubeconfig,
         };
         let list = match (&network.source, own) {
-            (Some(source), _) => match conflist::taken(source, paths, &network.others) {
-                Ok(list) => list,
-                Err(why) => return Ok(Some(why)),
-            },
+            (Some(source), own) => {
+                match conflist::taken(source, paths, &network.others, own.is_some()) {
+                    Ok(list) => list,
+                    Err(why) => return Ok(Some(why)),
+                }
+            }
             (None, Some(own)) => {
                 let present = conflist::read(path).map_err(|err| failed(&err))?;
                 conflist::own(&own, paths, present).map_err(|err| failed(&err))?

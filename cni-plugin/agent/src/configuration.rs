@@ -1,6 +1,6 @@
 //! The configuration in use: the last valid one, and the fault of a later one.
 
-use crate::cluster::config::{Config, Overrides};
+use crate::cluster::config::{Config, Kind, Overrides};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::Event;
 use std::fmt::Display;
@@ -14,6 +14,8 @@ pub struct Configuration {
     /// Place of the text, for messages.
     origin: String,
     overrides: Overrides,
+    /// Returns the reason why this node cannot have a default network of this type.
+    refusal: fn(Kind) -> Option<String>,
     /// Text of a list that is still arriving.
     arriving: Option<String>,
     valid: Option<Config>,
@@ -21,11 +23,13 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Returns the configuration at `origin`, which was not read yet.
-    pub fn new(origin: String, overrides: Overrides) -> Self {
+    /// Returns the configuration at `origin`, which was not read yet. `refusal` returns the reason
+    /// why this node cannot have a default network of this type.
+    pub fn new(origin: String, overrides: Overrides, refusal: fn(Kind) -> Option<String>) -> Self {
         Self {
             origin,
             overrides,
+            refusal,
             arriving: None,
             valid: None,
             fault: None,
@@ -57,6 +61,9 @@ impl Configuration {
     pub fn read(&mut self, text: Option<&str>) -> bool {
         match Config::parse(text.unwrap_or_default(), &self.overrides) {
             Ok(config) => {
+                if let Some(why) = (self.refusal)(config.kind) {
+                    return self.refuse(format_args!("type: {why}"));
+                }
                 let is_changed = self.valid.as_ref() != Some(&config) || self.fault.is_some();
                 self.valid = Some(config);
                 self.fault = None;
@@ -101,7 +108,22 @@ mod tests {
     }
 
     fn configuration() -> Configuration {
-        Configuration::new("ConfigMap kube-system/braid".into(), Overrides::default())
+        let refusal = |kind| (kind == Kind::Netkit).then(|| "no netkit here".to_owned());
+        let origin = "ConfigMap kube-system/braid".into();
+        Configuration::new(origin, Overrides::default(), refusal)
+    }
+
+    #[test]
+    fn a_type_that_the_node_cannot_have_leaves_the_last_valid_configuration() {
+        let mut configuration = configuration();
+        configuration.read(Some("type: bridge"));
+        assert!(configuration.read(Some("type: netkit")));
+        assert_eq!(
+            configuration.fault(),
+            Some("ConfigMap kube-system/braid: type: no netkit here")
+        );
+        let kind = configuration.valid().map(|config| config.kind);
+        assert_eq!(kind, Some(Kind::Bridge));
     }
 
     fn mode(configuration: &Configuration) -> Option<Mode> {

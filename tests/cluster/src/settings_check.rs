@@ -16,7 +16,6 @@ const CONFLIST: &str = "etc/cni/net.d/00-braid.conflist";
 /// Longest time until the conflists of all nodes follow the configuration.
 const LIMIT: Duration = Duration::from_secs(20);
 const PODS: u32 = 8;
-const NETKIT: &str = "settings-netkit";
 /// Bytes of the outer headers of VXLAN over IPv4.
 const VXLAN: u64 = 50;
 /// Bytes of the headers of IPv4 and ICMP.
@@ -112,31 +111,44 @@ fn bridge(cluster: &Cluster) -> Result<()> {
     .context("with type: bridge")
 }
 
-/// Configures a type that the kernel may lack. Then a pod must start, or an event must have the
-/// reason.
+/// Configures a type that the kernel may lack. Then pods must start with it, or an event has the
+/// reason, and the network stays as it was.
 fn netkit(cluster: &Cluster) -> Result<()> {
     let [node, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has no node")
     };
     configure(cluster, "type: netkit")?;
-    await_conflists(cluster, |network| network["type"] == "netkit")?;
-    let mut spec = pods::spec("exec sleep 1000000");
-    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
-    cluster.create(&[pods::pod(NETKIT, APP, &spec)])?;
-    let said = wait::eventually(LIMIT, || {
-        let pod = sh::read(&mut cluster.kubectl(["get", "pod", NETKIT, "-o", "json"]))?;
-        let pod: Value = serde_json::from_str(&pod).context("parse the pod")?;
-        if pods::is_ready(&json!({"object": pod})) {
-            return Ok("a pod is Ready".to_owned());
+    let refusal = wait::eventually(LIMIT, || {
+        if is_everywhere(cluster, "netkit")? {
+            return Ok(None);
         }
-        let about = format!("--field-selector=involvedObject.name={NETKIT},type=Warning");
-        let events = ["get", "events", &about, "-o=jsonpath={.items[*].message}"];
-        let events = sh::read(&mut cluster.kubectl(events))?;
-        ensure!(events.contains("netkit"), "no reason in {events:?}");
-        Ok(format!("a pod waits, with the reason: {events}"))
+        let about = "--field-selector=reason=InvalidConfiguration";
+        let notes = "-o=jsonpath={.items[*].message}";
+        let notes = sh::read(&mut cluster.kubectl(["get", "events", about, notes]))?;
+        ensure!(
+            notes.contains("netkit needs netkit"),
+            "no reason in {notes:?}"
+        );
+        Ok(Some(notes))
     })?;
-    println!("type: netkit: {said}");
-    Ok(())
+    if let Some(notes) = refusal {
+        ensure!(is_everywhere(cluster, "bridge")?, "the network has changed");
+        println!("type: netkit is refused: {notes}");
+    }
+    create(cluster, "netkit", node)?;
+    wait::nodes(cluster)
+}
+
+/// True if the default network of each node has this type.
+fn is_everywhere(cluster: &Cluster, kind: &str) -> Result<bool> {
+    for node in cluster.nodes()? {
+        let text = fs::read_to_string(cluster.root(node)?.join(CONFLIST))?;
+        let list: Value = serde_json::from_str(&text).context("parse the conflist")?;
+        if list["plugins"][0]["plugins"][0]["type"] != kind {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn configure(cluster: &Cluster, text: &str) -> Result<()> {
@@ -148,7 +160,6 @@ fn configure(cluster: &Cluster, text: &str) -> Result<()> {
 fn restore(cluster: &Cluster) -> Result<()> {
     configure(cluster, "mode: auto\ntype: ptp\nmtu: 0\n")?;
     await_conflists(cluster, |network| network["type"] == "ptp")?;
-    // With a type that the kernel lacks, STATUS fails and no node is Ready.
     wait::nodes(cluster)
 }
 

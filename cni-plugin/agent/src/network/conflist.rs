@@ -34,6 +34,8 @@ const VERSION: &str = "1.1.0";
 /// Capability by which containerd passes the pod's annotations to the call.
 const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
+/// Key of the list's entry for [`ROUTES_FILE`], which only calls of STATUS read.
+const ROUTES_KEY: &str = "routesFile";
 /// File that exists once the routes of this boot are set. `/run` is empty after a boot.
 pub const ROUTES_FILE: &str = "/run/braid/routes";
 /// Key by which the agent knows a list that it wrote. Runtimes ignore it.
@@ -142,7 +144,7 @@ pub fn own(values: &Values, paths: Paths<'_>, present: Option<Json>) -> Result<J
         named: BTreeMap::new(),
     };
     let list = takeover::list(&known).map_err(|err| err.to_string())?;
-    Ok(finished(list, None))
+    Ok(finished(list, None, true))
 }
 
 /// Returns the list with braid's own network. IPv4 ranges come first, as the first address of a pod
@@ -183,8 +185,14 @@ fn network(values: &Values) -> Value {
 }
 
 /// Returns the conflist with the network of another program in the file `source` as the default
-/// network. Logs what must become true before pods start.
-pub fn taken(source: &Path, paths: Paths<'_>, others: &Others) -> Result<Json, String> {
+/// network. Logs what must become true before pods start. `is_routed` is true if the agent sets the
+/// routes.
+pub fn taken(
+    source: &Path,
+    paths: Paths<'_>,
+    others: &Others,
+    is_routed: bool,
+) -> Result<Json, String> {
     // The runtime's plugin folder is not visible in the agent's container.
     let site = Site {
         root: &Root::of_container(),
@@ -203,14 +211,14 @@ pub fn taken(source: &Path, paths: Paths<'_>, others: &Others) -> Result<Json, S
             for remark in remarks {
                 tracing::debug!(remark, "default network of another program");
             }
-            Ok(finished(list, Some(source)))
+            Ok(finished(list, Some(source), is_routed))
         }
         Made::NotYet(why) => Err(why),
     }
 }
 
 /// Sets the keys of each list that the agent writes.
-fn finished(mut list: Json, source: Option<&Path>) -> Json {
+fn finished(mut list: Json, source: Option<&Path>, is_routed: bool) -> Json {
     list.set("cniVersion", VERSION);
     list.set(AUTHOR_KEY, AUTHOR);
     list.remove(SOURCE_KEY);
@@ -226,7 +234,10 @@ fn finished(mut list: Json, source: Option<&Path>) -> Json {
             };
             capabilities.set(ANNOTATIONS, true);
             entry.set("capabilities", capabilities);
-            entry.set("routesFile", ROUTES_FILE);
+            entry.remove(ROUTES_KEY);
+            if is_routed {
+                entry.set(ROUTES_KEY, ROUTES_FILE);
+            }
         }
     }
     list.set("plugins", entries);
@@ -343,7 +354,7 @@ mod tests {
         let source = folder.path().join(source);
         let make = || {
             let others = Others::beside(&conflist, std::time::SystemTime::now()).expect("a folder");
-            taken(&source, paths, &others)
+            taken(&source, paths, &others, false)
         };
         let first = make()?;
         fs::write(&conflist, first.pretty()).expect("a file");
@@ -374,7 +385,6 @@ mod tests {
                     "portMappings": true,
                     "io.kubernetes.cri.pod-annotations": true,
                 },
-                "routesFile": "/run/braid/routes",
             }],
         });
         assert_eq!(list, Ok(expected));

@@ -24,4 +24,5 @@ pub mod probe;
 pub mod routes;
 #[cfg(test)]
 mod tests;
+pub mod types;
 pub mod vxlan;

@@ -143,8 +143,8 @@ impl Drop for Ping {
     }
 }
 
-/// Returns the number of the last answered request, and the numbers of those before it without an
-/// answer.
+/// Returns the number of requests, and the numbers of those without an answer. The last request may
+/// be on its way when the ping ends.
 fn missing(said: &str) -> (usize, Vec<usize>) {
     let mut answered = BTreeSet::new();
     for line in said.lines() {
@@ -154,8 +154,13 @@ fn missing(said: &str) -> (usize, Vec<usize>) {
         answered.extend(number.filter(|_| line.contains(" bytes from ")));
     }
     let last = answered.last().copied().unwrap_or_default();
-    let lost = (1..=last).filter(|number| !answered.contains(number));
-    (last, lost.collect())
+    let sent = said.lines().find_map(|line| {
+        let (number, _) = line.split_once(" packets transmitted")?;
+        number.parse::<usize>().ok()
+    });
+    let sent = sent.unwrap_or_default().saturating_sub(1).max(last);
+    let lost = (1..=sent).filter(|number| !answered.contains(number));
+    (sent, lost.collect())
 }
 
 #[cfg(test)]
@@ -163,10 +168,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_without_an_answer_before_the_last_answer_is_lost() {
+    fn a_request_without_an_answer_is_lost() {
         let said = "64 bytes from 10.244.2.2: icmp_seq=1 ttl=62 time=0.1 ms\n\
                     From 10.99.0.11 icmp_seq=2 Destination Host Unreachable\n\
                     64 bytes from 10.244.2.2: icmp_seq=4 ttl=62 time=0.1 ms\n";
         assert_eq!(missing(said), (4, vec![2, 3]));
+        let silent =
+            format!("{said}\n7 packets transmitted, 2 received, 71% packet loss, time 6ms\n");
+        assert_eq!(missing(&silent), (6, vec![2, 3, 5, 6]));
+        let last =
+            format!("{said}\n5 packets transmitted, 2 received, 60% packet loss, time 4ms\n");
+        assert_eq!(
+            missing(&last),
+            (4, vec![2, 3]),
+            "the last one is on its way"
+        );
     }
 }
