@@ -8,8 +8,10 @@ use crate::cli::install::plan::Entry;
 use crate::cli::names::COMPANION;
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
+use braid_core::plan::thing::firewall::MARK;
+use braid_core::plugins::meta::firewall::LEGACY;
 use braid_node::store::record;
-use braid_node::sys::{cgroup, free_space, sysctl};
+use braid_node::sys::{cgroup, firewalld, free_space, iptables, sysctl};
 use braid_node::takeover::root::{Root, file_names};
 use nix::sys::statfs::{self, FsType, statfs};
 use std::path::Path;
@@ -24,6 +26,7 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
     vec![
         forwarding("ip_forward", Sysctl::IPV4_FORWARD),
         forwarding("ipv6 forwarding", Sysctl::IPV6_FORWARD),
+        firewall(),
         mounted(
             "/run",
             "tmpfs",
@@ -74,6 +77,33 @@ fn forwarding(name: &str, key: &str) -> Check {
     Check {
         needed_by: "isGateway, ptp",
         ..check(name, CheckState::Note, detail)
+    }
+}
+
+/// Lists firewalls that may drop packets of pods, and in which the agent makes no rules.
+fn firewall() -> Check {
+    let mut details = Vec::new();
+    match firewalld::is_there() {
+        Ok(false) => {}
+        Ok(true) => details
+            .push("firewalld runs: add the ranges of pods to a zone that accepts them".to_owned()),
+        Err(err) => details.push(err.to_string()),
+    }
+    for (names, is_ipv4) in LEGACY {
+        // Reading another table would load it.
+        for table in std::fs::read_to_string(names).unwrap_or_default().lines() {
+            let forward = iptables::forward(is_ipv4, table, MARK);
+            if forward.is_ok_and(|forward| forward.is_some_and(|chain| chain.dropper.is_some())) {
+                let version = if is_ipv4 { "" } else { "6" };
+                details.push(format!(
+                    "ip{version}tables-legacy -t {table} FORWARD drops: accept the ranges of pods in it"
+                ));
+            }
+        }
+    }
+    Check {
+        needed_by: "pods of several nodes",
+        ..check("host firewall", CheckState::Note, details.join("; "))
     }
 }
 

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 /// Files that list the tables of legacy iptables, which nf_tables does not show. The flag is true
 /// for IPv4.
-const LEGACY: [(&str, bool); 2] = [
+pub const LEGACY: [(&str, bool); 2] = [
     ("/proc/net/ip_tables_names", true),
     ("/proc/net/ip6_tables_names", false),
 ];
