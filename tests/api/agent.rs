@@ -284,11 +284,15 @@ impl Agent {
         self.child.wait().expect("the agent ends");
     }
 
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill(1)").success());
+    }
+
     /// Sends SIGTERM and waits for the end.
     fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").arg(pid).status().expect("kill(1)");
-        assert!(sent.success());
+        self.signal("TERM");
         let start = Instant::now();
         let status = self.child.wait().expect("the agent ends");
         assert!(status.success(), "{status}");

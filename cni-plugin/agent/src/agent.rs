@@ -393,8 +393,8 @@ impl Agent<'_> {
     async fn leave_routes(&mut self) -> Result<(), Error> {
         self.fabric.clear().await?;
         self.report(Vec::new(), Vec::new());
-        firewall::accept(&[], &[])?;
-        self.masquerade.delete()
+        self.masquerade.delete()?;
+        firewall::accept(&[], &[])
     }
 
     /// Writes the conflist. `own` is braid's own network. Returns the reason if the network of

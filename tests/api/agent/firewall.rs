@@ -124,8 +124,11 @@ fn pods_are_accepted_where_others_drop_and_removal_leaves_the_ruleset_as_it_was(
     }
     let (v4, v6) = (listed(host, PROGRAMS[0]), listed(host, PROGRAMS[1]));
     assert!(accepts(&v4, "10.112.2.0/24") && accepts(&v6, "fd00:112:2::/64"));
+    // Nodes of other tests lead to comparisons.
+    agent.signal("STOP");
     delete_rules(host);
     assert!(peers.iter().all(|peer| pod.cannot_ping(peer)));
+    agent.signal("CONT");
     // A change of the configuration leads to a comparison.
     configure(&pair, "mtu: 1400");
     assert!(peers.iter().all(|peer| pod.can_ping(peer)));
@@ -154,12 +157,14 @@ fn a_chain_that_comes_later_is_handled_as_long_as_it_drops() {
     };
     let [peer, _] = peers(113);
     let host = pair.world.sandbox.host();
-    let _agent = pair.start();
+    let agent = pair.start();
     await_true("readiness", is_ready);
     let (pod, call) = attach(&pair);
     assert!(pod.can_ping(&peer));
+    agent.signal("STOP");
     add_chain(host, "ip late");
     assert!(pod.cannot_ping(&peer));
+    agent.signal("CONT");
     configure(&pair, "mtu: 1401");
     assert!(pod.can_ping(&peer));
     let rules = || host.run("nft list chain ip late forward");

@@ -9,7 +9,6 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -99,12 +98,6 @@ impl Served {
             let found: Vec<&Value> = entries.iter().map(|entry| &entry["interface"]).collect();
             found == interfaces
         });
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.agent.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.expect("kill(1)").success());
     }
 
     /// Returns the resident memory of the agent in KiB.
@@ -254,7 +247,7 @@ fn a_stopped_agent_is_waited_for_once_and_a_killed_one_never() {
     let Some(node) = Served::new("socket-stop", 93) else {
         return;
     };
-    node.signal("STOP");
+    node.agent.signal("STOP");
     let traced = format!("strace -f -o {TRACE} -e trace=connect,poll");
     let connects = |pod: &Pod| {
         let call = pod.call.clone().under(&traced);
@@ -273,7 +266,7 @@ fn a_stopped_agent_is_waited_for_once_and_a_killed_one_never() {
         fs::write(SILENT, "").expect("a mark");
         others.last().is_some_and(|pod| connects(pod) == 0)
     });
-    node.signal("CONT");
+    node.agent.signal("CONT");
     std::thread::sleep(Duration::from_millis(1100));
     let asked = node.requests().len();
     third.starts_with(&["eth0", "net1"]);
