@@ -220,10 +220,18 @@ fn a_file_can_have_the_configuration_and_the_environment_precedes_it() {
         .host()
         .run("nft list set inet braid-cluster inside4");
     assert!(set.contains("203.0.113.0/24"), "{set}");
-    fs::write(path, "{type: netkit, log: {level: debug, format: json}}").expect("a file");
-    await_true("the type", || network()["type"] == "netkit");
+    fs::write(path, "{type: bridge, log: {level: debug, format: json}}").expect("a file");
+    await_true("the type", || network()["type"] == "bridge");
     assert_eq!(network()["mtu"], 1500);
+    // A kernel without netkit keeps the network, and the node stays ready.
+    fs::write(path, "{type: netkit}").expect("a file");
+    await_true("the type or its refusal", || {
+        let body = ask("/readyz").map(|(_, body)| body).unwrap_or_default();
+        network()["type"] == "netkit" || body.contains("type: netkit needs netkit")
+    });
+    assert!(is_ready());
     agent.kill();
+    fs::write(path, "").expect("a file");
     let _agent = pair.start_with(&["--config", path, "--mtu", "1300"]);
     await_true("the MTU", || network()["mtu"] == 1300);
 }

@@ -10,8 +10,8 @@ use braid_node::sys::release::release;
 /// STATUS fails, and the runtime takes the node out of service.
 pub fn refusal(kind: Kind) -> Option<String> {
     let feature = match kind {
-        Kind::Ptp => Feature::Veth,
-        Kind::Bridge => Feature::Bridge,
+        // Every kernel of a Kubernetes node has veth and bridge.
+        Kind::Ptp | Kind::Bridge => return None,
         Kind::Netkit => Feature::Netkit,
     };
     let log = Log::new(|sentence| tracing::warn!("{sentence}"));
