@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "braid agent", bin_name = "braid agent", version)]
 pub(super) struct Arguments {
-    /// File with address and credentials of the API server; without it, those of the pod
+    /// File with address and credentials of the API server; without it, the files of the pod
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node's Node object

@@ -36,6 +36,8 @@ const LASTS: SignedDuration = SignedDuration::from_mins(5);
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(30);
 /// New events at a time. Others follow at the next comparison.
 const MOST: usize = 20;
+/// Events of pods that are kept to find repeats.
+const MOST_OF_PODS: usize = 1024;
 /// Requests that wait for the API server. Further ones are dropped.
 const QUEUE: usize = 1024;
 
@@ -247,6 +249,10 @@ impl PodBook {
             ..ObjectReference::default()
         };
         let event = text.event(regarding, node, now);
+        if self.known.len() >= MOST_OF_PODS {
+            // Repeats become events of their own.
+            self.known.clear();
+        }
         self.known.insert(key, Known::new(event.clone(), now));
         Some(Post { event })
     }

@@ -5,7 +5,7 @@
 //!                                   └─► kubelet: the devices of pods
 //! ```
 //!
-//! The messages are those of `braid_node::source::client::protocol`.
+//! `braid_node::source::client::protocol` has the messages.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

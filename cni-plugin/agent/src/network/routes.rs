@@ -102,7 +102,7 @@ pub struct Desired {
 pub struct Present {
     /// The link with the name of the VXLAN link.
     pub link: Option<Found>,
-    /// All else. The FDB entries include those of other programs, see [`Present::own_fdb`].
+    /// Everything else, with the FDB entries of other programs, see [`Present::own_fdb`].
     pub state: State,
 }
 

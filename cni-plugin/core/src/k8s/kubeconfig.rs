@@ -35,3 +35,24 @@ pub fn server_of_pod(variable: impl Fn(&str) -> Option<String>) -> Option<String
     };
     Some(format!("https://{host}:{port}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_of_a_pod_has_host_and_port_of_the_variables() {
+        let server = |host: &str, port: &str| {
+            server_of_pod(|key| match key {
+                "KUBERNETES_SERVICE_HOST" => Some(host.to_owned()),
+                "KUBERNETES_SERVICE_PORT" => Some(port.to_owned()),
+                _ => None,
+            })
+        };
+        let urls = ["https://10.96.0.1:443", "https://[fd00::1]:443"].map(str::to_owned);
+        assert_eq!(server("10.96.0.1", "443").as_ref(), Some(&urls[0]));
+        assert_eq!(server("fd00::1", "443").as_ref(), Some(&urls[1]));
+        assert_eq!(server("", "443"), None);
+        assert_eq!(server_of_pod(|_| None), None);
+    }
+}

@@ -1,5 +1,5 @@
-//! Forwarding of pods by range: rules in base chains of other programs that drop by policy, such as
-//! those of Docker and ufw.
+//! Forwarding of pods by range: rules in base chains of other programs (Docker, ufw) that drop by
+//! policy.
 //!
 //! ```text
 //! table ip filter {                                              as iptables on nf_tables has it
@@ -9,7 +9,7 @@
 //! }
 //! ```
 //!
-//! The rules follow those of the chain's owner, so that these still apply. The comment of a rule has
+//! The rules of the chain's owner come first, so that they still apply. The comment of a rule has
 //! its range and direction. In chains of iptables it is the match `comment`, and the rule has no
 //! expression that `iptables -S` cannot print.
 
@@ -98,7 +98,7 @@ fn ensure_in(socket: &mut Socket, chain: &Chain, ranges: &[IpNet]) -> Result<boo
     }
 }
 
-/// Lists the rules for the ranges whose packets pass chains of this family.
+/// Lists the rules for the ranges of this family.
 fn accepts(family: Family, ranges: &[IpNet]) -> Vec<Accept> {
     let mut accepts = Vec::new();
     for range in ranges {

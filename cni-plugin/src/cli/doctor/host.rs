@@ -5,7 +5,7 @@ use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
 use crate::cli::install::plan::Entry;
-use crate::cli::names::COMPANION;
+use crate::cli::names::{COMPANION, PROGRAM};
 use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_core::plan::thing::firewall::MARK;
@@ -185,7 +185,7 @@ fn folder(what: &str, path: &Path, why: &str) -> Check {
 /// Checks the names under which runtimes find this program.
 fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
     let entry = |name: &str| bin.entry(name).unwrap_or(Entry::None);
-    let has_program = bin.has_program();
+    let has_program = bin.has(PROGRAM);
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in names {
         let entry = entry(name);
@@ -203,7 +203,7 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
         }
     };
     let mut detail = format!("braid: {}; other programs: {}", list(&ours), list(&others));
-    let is_alone = has_program && !bin.has_companion();
+    let is_alone = has_program && !bin.has(COMPANION);
     if is_alone {
         detail = format!("{detail}; {COMPANION} is missing, which asks the API server");
     }
@@ -265,7 +265,6 @@ fn set_aside(folder: &Path) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::names::PROGRAM;
     use std::os::unix::fs::symlink;
 
     #[test]

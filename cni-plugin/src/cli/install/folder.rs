@@ -39,7 +39,7 @@ impl Bin {
         }
         let (mut programs, mut current) = (Vec::new(), Vec::new());
         for program in [PROGRAM, COMPANION] {
-            if fs::symlink_metadata(self.at(program)).is_ok() {
+            if self.has(program) {
                 programs.push(program);
             }
             match fs::read(self.at(program)) {
@@ -88,14 +88,9 @@ impl Bin {
         }
     }
 
-    /// True if the program is in the folder.
-    pub(in crate::cli) fn has_program(&self) -> bool {
-        fs::symlink_metadata(self.at(PROGRAM)).is_ok()
-    }
-
-    /// True if the companion is in the folder.
-    pub(in crate::cli) fn has_companion(&self) -> bool {
-        fs::symlink_metadata(self.at(COMPANION)).is_ok()
+    /// True if a file of this name is in the folder.
+    pub(in crate::cli) fn has(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.at(name)).is_ok()
     }
 
     /// Returns the known names that once started braid and no longer do. A name once started braid

@@ -42,7 +42,7 @@ impl Entry {
 pub(super) struct Folder {
     /// Programs in the folder, of [`PROGRAM`] and [`COMPANION`].
     pub(super) programs: Vec<&'static str>,
-    /// Programs in the folder that are identical to those of the running version.
+    /// Programs in the folder that are identical to the running version.
     pub(super) current: Vec<&'static str>,
     /// Entries by name, including kept plugins.
     pub(super) entries: BTreeMap<String, Entry>,

@@ -98,11 +98,11 @@ fn keep(_value: Option<&str>) -> Option<String> {
     None
 }
 
-/// A running client program. It ends when its standard input is closed.
+/// A running client program. It is killed on drop.
 #[derive(Debug)]
 struct Running {
     process: Child,
-    stream: Option<BufReader<UnixStream>>,
+    stream: BufReader<UnixStream>,
 }
 
 impl Running {
@@ -116,7 +116,7 @@ impl Running {
             .map_err(|err| failed(&format!("start {}", program.display()), &err))?;
         let mut running = Self {
             process,
-            stream: Some(BufReader::new(own)),
+            stream: BufReader::new(own),
         };
         let opening = Opening {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -128,16 +128,10 @@ impl Running {
         Ok(running)
     }
 
-    fn stream(&mut self) -> io::Result<&mut BufReader<UnixStream>> {
-        self.stream
-            .as_mut()
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
-    }
-
     fn send<T: serde::Serialize>(&mut self, message: &T) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        self.stream()?.get_mut().write_all(&line)
+        self.stream.get_mut().write_all(&line)
     }
 
     /// Sends a request and returns its answer. `value` computes the new value of an annotation.
@@ -147,12 +141,12 @@ impl Running {
         value: &dyn Fn(Option<&str>) -> Option<String>,
         longest: Duration,
     ) -> io::Result<Result<T, SourceError>> {
-        self.stream()?.get_ref().set_read_timeout(Some(longest))?;
+        self.stream.get_ref().set_read_timeout(Some(longest))?;
         self.send(asked)?;
         let mut line = String::new();
         loop {
             line.clear();
-            if self.stream()?.read_line(&mut line)? == 0 {
+            if self.stream.read_line(&mut line)? == 0 {
                 let why = "it ended without an answer";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
             }
@@ -164,11 +158,9 @@ impl Running {
     }
 }
 
-/// Ends the program. One that works on a request that was given up would not see the end of its
-/// input.
+/// Kills the program, which may work on a request that was given up.
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stream = None;
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
