@@ -264,8 +264,9 @@ fn cover_one(folder: &str, hidden: &[&str]) {
     }
 }
 
-/// Returns the processes that were started in this sandbox and still run.
-fn strays() -> Vec<String> {
+/// Returns the command lines of the processes that were started in this thread's sandbox and still
+/// run.
+pub fn strays() -> Vec<String> {
     let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
     let own = inode(Path::new("/proc/thread-self/ns/mnt")).expect("own mount namespace");
     let processes = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);

@@ -1,8 +1,10 @@
 //! Pods on a node without a working connection to the API server, or a slow one.
 
 use super::{Node, bridged, calls, json, spy};
+use crate::agent::await_true;
 use crate::{Fault, write_kubeconfig};
 use braid_tests::Ns;
+use braid_tests::sandbox::strays;
 use std::fs;
 use std::time::Duration;
 
@@ -237,4 +239,19 @@ fn gc_deletes_all_networks_of_a_terminated_container() {
     assert!(live.ns.can_ping("10.1.0.1") && live.ns.can_ping("10.0.0.1"));
     live.call.del().ok();
     node.assert_nothing_left(&live);
+}
+
+#[test]
+fn the_client_of_a_killed_call_ends_with_it() {
+    let Some(node) = Node::with("killed-call", &[], Vec::new(), Fault::Silence) else {
+        return;
+    };
+    let pod = node.pod("web", "lan");
+    let killed = pod.call.clone().under("timeout --signal KILL 2").run("ADD");
+    assert_eq!((killed.code, killed.stdout.as_str()), (137, ""));
+    // The client waits for an answer. If it lived on, it would connect again after five seconds.
+    let connections = node.world.proxy.connections();
+    assert!(connections > 0);
+    await_true("the end of the client", || strays().is_empty());
+    assert_eq!(node.world.proxy.connections(), connections);
 }
