@@ -1,10 +1,12 @@
 //! Journal of a test run for `cargo xtask test`, in the file named by `$BRAID_TEST_JOURNAL`.
 //! Without this variable, there is no journal.
 //!
-//! One line per entry: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+//! One line per entry: `TIME <seconds> <test>`, `SKIP <test>: <why>`, `PANIC <test>: <why>`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::panic;
+use std::sync::Once;
 use std::time::Duration;
 
 /// Environment variable with the path of the journal.
@@ -30,6 +32,19 @@ pub(crate) fn test() -> String {
 /// Records that a test, or a part of it, was skipped, and why.
 pub(crate) fn skip(test: &str, why: &str) {
     note(&format!("SKIP {test}: {why}"));
+}
+
+/// Records every panic from now on, so that the end of a run can name the failed tests.
+pub(crate) fn record_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let show = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            show(panic);
+            let why = panic.payload_as_str().unwrap_or_default();
+            note(&format!("PANIC {}: {}", test(), why.replace('\n', " ")));
+        }));
+    });
 }
 
 /// Appends a line to the journal. Tests run in parallel, so each line is a single write at the end

@@ -71,6 +71,7 @@ impl Sandbox {
             mnt: open("/proc/thread-self/ns/mnt"),
             folder: std::env::current_dir().expect("current folder"),
         };
+        journal::record_panics();
         let (start, real_host) = (Instant::now(), RealHost::look());
         // Tests that run five hundred calls at the same time open more files than most shells
         // allow.

@@ -106,6 +106,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "\nthe slowest tests, in their sandboxes:\n{}",
         journal::slowest(&journal()?)?.join("\n")
     );
+    for panic in journal::panics(&journal()?)? {
+        println!("panicked: {panic}");
+    }
     lane::tell(&ended)
 }
 

@@ -1,4 +1,5 @@
-//! Journal that the tests write during a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`.
+//! Journal that the tests write during a run: `TIME <seconds> <test>`, `SKIP <test>: <why>`,
+//! `PANIC <test>: <why>`.
 
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +80,19 @@ fn slowest_of(notes: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns a line for each panic of a test on this machine's kernel: the test, and why.
+pub(super) fn panics(path: &Path) -> Result<Vec<String>> {
+    Ok(panics_in(&read(path)?))
+}
+
+fn panics_in(notes: &str) -> Vec<String> {
+    notes
+        .lines()
+        .filter_map(|line| line.strip_prefix("PANIC "))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }
@@ -90,7 +104,8 @@ mod tests {
     const NOTES: &str = "TIME 0.4 a::b\nSKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n\
                          SKIP netns::x::y: needs bpftool, a package of that name\nTIME 12.5 c\n\
                          SKIP crash::ipvlan_add: needs ipvlan, run by cargo xtask vm 6.12\nTIME 13.0 a::b\n\
-                         SKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n";
+                         SKIP netns::ipvlan::a: needs ipvlan, run by cargo xtask vm 6.12\n\
+                         PANIC netns::order::d: 4 turned\n";
 
     #[test]
     fn tests_without_kernel_support_are_left_to_another_kernel() {
@@ -104,6 +119,11 @@ mod tests {
             times_on(NOTES, "7.3"),
             "TIME 0.4 a::b on 7.3\nTIME 12.5 c on 7.3\nTIME 13.0 a::b on 7.3\n"
         );
+    }
+
+    #[test]
+    fn a_panic_is_listed_with_its_reason() {
+        assert_eq!(panics_in(NOTES), ["netns::order::d: 4 turned"]);
     }
 
     #[test]
