@@ -2,6 +2,7 @@
 //! leave nothing behind.
 
 mod ask;
+mod changes;
 mod kinds;
 mod manifests;
 mod services;
@@ -53,6 +54,7 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     check_host_ports(cluster, nodes)?;
     services::check(cluster, nodes)?;
     kinds::check(cluster, nodes)?;
+    changes::check(cluster, nodes)?;
     check_host_ports(cluster, nodes).context("beside Services")?;
 
     let traces = [

@@ -60,7 +60,7 @@ fn tcp(name: &str, port: u16) -> Value {
 }
 
 /// Returns a Service of type `ClusterIP` for the backend pods, with the keys of `change`.
-fn service(name: &str, change: &Value) -> Value {
+pub(super) fn service(name: &str, change: &Value) -> Value {
     let mut service = manifests::service(name, &[("type", "ClusterIP")]);
     for (key, value) in change.as_object().into_iter().flatten() {
         service["spec"][key] = value.clone();
@@ -242,7 +242,7 @@ fn resolve(cluster: &Cluster, pod: &str, options: &str, name: &str) -> Result<BT
         .with_context(|| format!("addresses of {name}: {said:?}"))
 }
 
-fn ask(
+pub(super) fn ask(
     cluster: &Cluster,
     asker: Asker<'_>,
     protocol: Protocol,
@@ -259,7 +259,7 @@ fn ask(
 }
 
 /// Returns the first port of a Service at its cluster IP.
-fn at(cluster: &Cluster, service: &str) -> Result<SocketAddrV4> {
+pub(super) fn at(cluster: &Cluster, service: &str) -> Result<SocketAddrV4> {
     let address = field(cluster, &["service", service], "{.spec.clusterIP}")?;
     Ok(SocketAddrV4::new(address, manifests::SERVICE_PORT))
 }
