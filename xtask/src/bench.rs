@@ -32,10 +32,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.setup {
         return Ok(());
     }
-    let braid = build::installed(&dist::braid()?)?;
     if args.cluster {
-        return judge(&cluster::budgets(&reference, &braid)?, args.enforce);
+        return judge(&cluster::budgets(&reference)?, args.enforce);
     }
+    let braid = build::installed(&dist::braid()?)?;
     let out = sh::root().join("target/bench");
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     // The budgets are in bench/src/{shaping,hostport,pods}/budget.rs.

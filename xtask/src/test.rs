@@ -379,7 +379,7 @@ fn cluster(args: &Args) -> Result<()> {
         let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
         pass(with(&reference, "reference"), &taken_over)?;
         pass(with(&reference, "reference"), &[&["upgrade-check"]])?;
-        let jumbo = own::Nodes::Bare { mtu: 9000 };
+        let jumbo = own::Nodes::Wide { mtu: 9000 };
         pass(jumbo, &[&["deploy"], SETTINGS_CHECK])?;
     }
     let networks = if args.all {
@@ -395,7 +395,7 @@ fn cluster(args: &Args) -> Result<()> {
         &[networks, &["deploy", "--remove"]],
     ]
     .concat();
-    pass(own::Nodes::Bare { mtu: 1500 }, &made)
+    pass(own::Nodes::Wide { mtu: 1500 }, &made)
 }
 
 /// Returns nodes with plugins, a list of `tests/testbed/conflists/` and kube-proxy.

@@ -1,6 +1,6 @@
 //! `cargo xtask bench --cluster`: starts sixty pods at the same time on a real Kubernetes, once
-//! with braid and once with the reference plugins. The baseline is pods in their node's network,
-//! because no plugin is called for them.
+//! with braid and its agent, installed by `deploy/braid.yaml`, and once with the reference plugins.
+//! The baseline is pods in their node's network, because no plugin is called for them.
 
 use super::budget::Budget;
 use crate::cluster::own;
@@ -38,9 +38,17 @@ const READY: &str = "/all_ready_s";
 /// Reports of bursts, each with the network of its pods.
 type Reports = Vec<(Network, Value)>;
 
-pub(super) fn budgets(reference: &Path, braid: &Path) -> Result<Vec<Budget>> {
-    let theirs = bursts(reference, "reference", &REFERENCE_TURNS)?;
-    let ours = bursts(braid, "braid", &TURNS)?;
+pub(super) fn budgets(reference: &Path) -> Result<Vec<Budget>> {
+    let nodes = own::Nodes::With {
+        plugins: reference,
+        conflist: "reference",
+        kube_proxy: true,
+    };
+    let theirs = own::with(nodes, || bursts("reference", &REFERENCE_TURNS))?;
+    let ours = own::with(own::Nodes::Bare, || {
+        sh::run(&mut verb::command(["cluster", "deploy"])?)?;
+        bursts("braid", &TURNS)
+    })?;
     compare(&ours, &theirs)
 }
 
@@ -94,27 +102,19 @@ fn number(report: &Value, at: &str) -> Result<f64> {
         .with_context(|| format!("no {at} in {report}"))
 }
 
-/// Runs a burst for each turn. Before them, an unmeasured burst warms the cluster.
-fn bursts(plugins: &Path, conflist: &str, turns: &[Network]) -> Result<Reports> {
-    own::with(
-        own::Nodes::With {
-            plugins,
-            conflist,
-            kube_proxy: false,
-        },
-        || {
-            burst(Network::Plugin)?;
-            let mut reports = Reports::new();
-            for network in turns {
-                reports.push((*network, told(conflist, *network)?));
-            }
-            Ok(reports)
-        },
-    )
+/// Runs a burst for each turn. Before them, an unmeasured burst warms the cluster. `plugins` names
+/// the nodes' plugins.
+fn bursts(plugins: &str, turns: &[Network]) -> Result<Reports> {
+    burst(Network::Plugin)?;
+    let mut reports = Reports::new();
+    for network in turns {
+        reports.push((*network, told(plugins, *network)?));
+    }
+    Ok(reports)
 }
 
 /// Runs a burst and prints a line about it.
-fn told(conflist: &str, network: Network) -> Result<Value> {
+fn told(plugins: &str, network: Network) -> Result<Value> {
     let report = burst(network)?;
     let ready_s = number(&report, READY)?;
     let calls = match network {
@@ -124,7 +124,7 @@ fn told(conflist: &str, network: Network) -> Result<Value> {
             format!(", set up {:.0} ms, tear down {:.0} ms", up?, down?)
         }
     };
-    eprintln!("{conflist:9} {network:?}: all Ready after {ready_s:.1} s{calls}");
+    eprintln!("{plugins:9} {network:?}: all Ready after {ready_s:.1} s{calls}");
     Ok(report)
 }
 

@@ -10,10 +10,12 @@ use std::path::Path;
 pub(crate) enum Nodes<'a> {
     /// Two machines without any network for pods, and one behind a router, all with both families
     /// and kube-proxy.
-    Bare {
+    Wide {
         /// MTU of the links between nodes.
         mtu: u16,
     },
+    /// Two machines without any network for pods, with kube-proxy.
+    Bare,
     /// Two nodes with plugins and a configuration.
     With {
         plugins: &'a Path,
@@ -27,11 +29,12 @@ impl Nodes<'_> {
     /// Returns the arguments of `cargo xtask cluster up`.
     fn arguments(&self) -> Result<Vec<String>> {
         let (plugins, conflist, kube_proxy) = match self {
-            Self::Bare { mtu } => {
+            Self::Wide { mtu } => {
                 let mtu = format!("--mtu={mtu}");
                 let all = ["--far-nodes=1", "--dual-stack", "--kube-proxy", &mtu];
                 return Ok(all.map(String::from).to_vec());
             }
+            Self::Bare => return Ok(vec!["--kube-proxy".to_owned()]),
             Self::With {
                 plugins,
                 conflist,
