@@ -213,3 +213,32 @@ fn rules_that_iptables_restored_are_still_the_agents() {
         assert_eq!(own.count(), unique.len(), "{rules:?}");
     }
 }
+
+#[test]
+fn pods_are_accepted_before_a_rule_of_iptables_that_rejects_all_others() {
+    let Some(pair) = dropping("agent-firewall-reject", 115) else {
+        return;
+    };
+    let peers = peers(115);
+    let host = pair.world.sandbox.host();
+    for program in PROGRAMS {
+        host.run(&format!("{program} -P FORWARD ACCEPT"));
+        host.run(&format!("{program} -A FORWARD -j REJECT"));
+    }
+    let before = host.run("nft -j list ruleset");
+    let agent = pair.start();
+    await_true("readiness", is_ready);
+    let (pod, call) = attach(&pair);
+    assert!(peers.iter().all(|peer| pod.can_ping(peer)));
+    for program in PROGRAMS {
+        let rules = listed(host, program);
+        let last = rules.last().expect("rules");
+        assert!(last.contains("REJECT"), "{rules:?}");
+    }
+    call.del().ok();
+    agent.stop();
+    let removal = pair.start_with(&["--remove"]);
+    await_true("removal", is_ready);
+    removal.stop();
+    assert_eq!(host.run("nft -j list ruleset"), before);
+}

@@ -1,4 +1,4 @@
-//! Acceptance of pods in chains of other programs that drop forwarded packets by policy.
+//! Acceptance of pods in chains of other programs that drop all other forwarded packets.
 
 use crate::error::Error;
 use braid_node::effect::cluster_forward;

@@ -1,5 +1,5 @@
 //! Forwarding of pods by range: rules in base chains of other programs (Docker, ufw) that drop by
-//! policy.
+//! policy or by a rule for all packets.
 //!
 //! ```text
 //! table ip filter {                                              as iptables on nf_tables has it
@@ -46,7 +46,7 @@ struct Edit {
     position: RulePosition,
 }
 
-/// Accepts packets from and to `ranges` in each chain of another program that drops by policy, and
+/// Accepts packets from and to `ranges` in each chain of another program that drops all others, and
 /// deletes other rules of the agent. Returns the changed chains. A table that only its owner may
 /// change stays.
 pub fn ensure(ranges: &[IpNet]) -> Result<Vec<String>, Error> {
@@ -74,12 +74,12 @@ pub fn delete() -> Result<(), Error> {
 }
 
 fn ensure_in(socket: &mut Socket, chain: &Chain, ranges: &[IpNet]) -> Result<bool, KernelError> {
-    let desired = if chain.is_dropping {
+    let present = rules(socket, chain.family, &chain.table, &chain.name)?;
+    let desired = if chain.is_dropping || drop_of_all(&present).is_some() {
         accepts(chain.family, ranges)
     } else {
         Vec::new()
     };
-    let present = rules(socket, chain.family, &chain.table, &chain.name)?;
     let Some(edit) = edit(&present, &desired) else {
         return Ok(false);
     };
@@ -118,12 +118,17 @@ fn accepts(family: Family, ranges: &[IpNet]) -> Vec<Accept> {
     accepts
 }
 
+/// Returns the position of the first rule that drops or rejects all packets.
+fn drop_of_all(rules: &[Rule]) -> Option<usize> {
+    rules
+        .iter()
+        .position(|rule| rule.is_for_all && rule.is(Verdict::Drop))
+}
+
 /// Compares the rules of a chain with the desired ones; `None` if they are as desired. Rules after
 /// one that drops everything have no effect, so the agent's are before it.
 fn edit(present: &[Rule], desired: &[Accept]) -> Option<Edit> {
-    let drop = present
-        .iter()
-        .position(|rule| rule.is_for_all && rule.is(Verdict::Drop));
+    let drop = drop_of_all(present);
     let mut own = Vec::new();
     let mut is_effective = true;
     for (number, rule) in present.iter().enumerate() {

@@ -208,6 +208,10 @@ impl Rule {
                 self.decides = word(1, verdict).map(u32::cast_signed);
             }
             "reject" => self.decides = Some(Verdict::Drop.code()),
+            // iptables has an expression of its own for `-j REJECT`.
+            "target" if find(1, data).is_some_and(|name| text(name) == "REJECT") => {
+                self.decides = Some(Verdict::Drop.code());
+            }
             "counter" => self.counted = number(2, data).unwrap_or_default(),
             "log" => {}
             "limit" => {
