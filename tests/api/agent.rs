@@ -14,6 +14,7 @@ mod node;
 mod reports;
 mod sizes;
 mod socket;
+mod status;
 
 use crate::proxy::Fault;
 use crate::{World, json};

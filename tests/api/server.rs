@@ -211,8 +211,7 @@ impl Server {
         self.enter(|| self.api.audit()).expect("the audit log")
     }
 
-    /// Returns the requests that `account`, another service account in `kube-system`, has sent so
-    /// far.
+    /// Returns the requests that another service account, `<namespace>:<name>`, has sent so far.
     pub(crate) fn audit_of(&self, account: &str) -> Audit {
         self.enter(|| Audit::read_of(Path::new(HOME), account))
             .expect("the audit log")

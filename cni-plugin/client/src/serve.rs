@@ -2,7 +2,8 @@
 
 use crate::api::{Access, Api};
 use crate::kubelet;
-use braid_core::k8s::source::{Edit, Source, SourceError};
+use braid_core::k8s::source::{Edit, News, Source, SourceError};
+use braid_core::k8s::status::list;
 use braid_node::source::client::protocol::{Asked, ClientAnswer, ClientRequest, Opening};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
@@ -79,6 +80,14 @@ impl Lines {
         match request {
             ClientRequest::Pod { pod, nads } => self.done(api.pod(&pod, None, &nads)),
             ClientRequest::Nads(names) => self.done(api.nads(&names)),
+            ClientRequest::Publish { pod, status } => {
+                let news = News {
+                    entries: &list(Some(&status)),
+                    events: &[],
+                    is_urgent: true,
+                };
+                self.done(api.publish(&pod, &news))
+            }
             ClientRequest::Annotate {
                 pod,
                 uid,

@@ -158,7 +158,7 @@ impl InCluster {
             &machine,
         )?;
         self.publisher
-            .publish(attached, (host, Some(&mut self.cluster)), &machine);
+            .publish(attached, None, (host, Some(&mut self.cluster)), &machine);
         Ok(())
     }
 

@@ -22,7 +22,7 @@ const TRACE: &str = "/run/trace";
 
 /// A node whose agent serves calls, with the network `lan`.
 pub(super) struct Served {
-    agent: Agent,
+    pub(super) agent: Agent,
     /// After the agent, which runs in its sandbox.
     pub(super) pair: Pair,
 }
@@ -76,7 +76,16 @@ impl Served {
 
     /// Returns `<verb> <resource>` of each request that calls have sent about this test's objects.
     pub(super) fn requests(&self) -> Vec<String> {
-        let audit = self.pair.world.server.audit_of("braid");
+        self.requests_of("kube-system:braid")
+    }
+
+    /// Returns `<verb> <resource>` of each request that the agent has sent about this test's objects.
+    pub(super) fn requests_of_agent(&self) -> Vec<String> {
+        self.requests_of(&format!("{}:agent", self.pair.world.namespace))
+    }
+
+    fn requests_of(&self, account: &str) -> Vec<String> {
+        let audit = self.pair.world.server.audit_of(account);
         let mut lines = Vec::new();
         for event in audit.requests() {
             let object = &event["objectRef"];

@@ -213,7 +213,10 @@ impl Node {
     /// Returns `<verb> <resource>` of each request that `account` has sent about objects in the
     /// test's Kubernetes namespace.
     fn requests_of(&self, account: &str) -> Vec<String> {
-        let audit = self.world.server.audit_of(account);
+        let audit = self
+            .world
+            .server
+            .audit_of(&format!("kube-system:{account}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let is_own = |event: &&Value| {
             event["objectRef"]["namespace"] == self.world.namespace

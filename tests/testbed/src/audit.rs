@@ -42,12 +42,12 @@ impl Audit {
         Ok(Self::of_lines(&text(folder)?, USER))
     }
 
-    /// Reads the requests of `account`, a service account in `kube-system`, from the audit log in
-    /// `folder`.
+    /// Reads the requests of a service account from the audit log in `folder`. `account` is its
+    /// namespace and name, `<namespace>:<name>`.
     pub fn read_of(folder: &Path, account: &str) -> Result<Self> {
         Ok(Self::of_lines(
             &text(folder)?,
-            &format!("system:serviceaccount:kube-system:{account}"),
+            &format!("system:serviceaccount:{account}"),
         ))
     }
 

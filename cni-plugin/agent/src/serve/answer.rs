@@ -16,6 +16,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 
 /// Networks of one answer that are asked of the API. An annotation may name thousands that do not
@@ -30,6 +31,15 @@ pub(super) struct Server {
     pub(super) store: Arc<Store>,
     pub(super) reports: Reports,
     pub(super) turns: Turns,
+}
+
+/// Returns the line about a status that was written. The task returns false if the pod is gone.
+fn written(task: Result<Result<bool, String>, JoinError>) -> String {
+    match task.unwrap_or_else(|err| Err(err.to_string())) {
+        Ok(true) => AnswerLine::Published.to_string(),
+        Ok(false) => AnswerLine::NoPod.to_string(),
+        Err(why) => AnswerLine::Unknown(&why).to_string(),
+    }
 }
 
 impl Server {
@@ -53,12 +63,13 @@ impl Server {
                 let server = Arc::clone(&self);
                 // The work goes on if the call does not wait for its end.
                 let work = tokio::spawn(async move { server.publish(publication, turn).await });
-                let line = match work.await.unwrap_or_else(|err| Err(err.to_string())) {
-                    Ok(true) => AnswerLine::Published.to_string(),
-                    Ok(false) => AnswerLine::NoPod.to_string(),
-                    Err(why) => AnswerLine::Unknown(&why).to_string(),
-                };
-                answer.push_str(&line);
+                answer.push_str(&written(work.await));
+            }
+            AgentRequest::Withdraw(withdrawal) => {
+                let turn = self.turns.next(&withdrawal.uid);
+                let server = Arc::clone(&self);
+                let work = tokio::spawn(async move { server.withdraw(withdrawal, turn).await });
+                answer.push_str(&written(work.await));
             }
         }
         answer.push_str(END);

@@ -5,9 +5,9 @@ use super::turns::Turn;
 use crate::cluster::objects::Entry;
 use crate::cluster::pods::{self, PodObject};
 use braid_client::api::annotation_patch;
-use braid_core::k8s::NETWORK_STATUS;
-use braid_core::k8s::status::{list, rewrite};
-use braid_node::source::agent::protocol::Publication;
+use braid_core::k8s::status::{list, rewrite, withdrawn};
+use braid_core::k8s::{NETWORK_STATUS, ObjectName};
+use braid_node::source::agent::protocol::{Publication, Withdrawal};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use std::time::Duration;
@@ -20,9 +20,38 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// First and last pause while the API server is away.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
+/// Time from the call to this process after which another writer may have been faster.
+const DELAYED: Duration = Duration::from_secs(1);
 /// A `test` of the patch failed: the annotation or the pod is another one.
 const UNFIT: u16 = 422;
 const NOT_FOUND: u16 = 404;
+
+/// Change of a pod's annotation `network-status`.
+enum Change<'c> {
+    /// Entries of a call, in place of those that it read in `seen`.
+    Publish {
+        seen: Option<&'c str>,
+        entries: &'c str,
+    },
+    /// Removal of the entries of a failed call, which had read `seen`.
+    Withdraw {
+        seen: Option<&'c str>,
+        container_id: &'c str,
+    },
+}
+
+impl Change<'_> {
+    /// Returns the new value for the current value; `None` leaves the annotation unchanged.
+    fn value(&self, now: Option<&str>) -> Option<String> {
+        match self {
+            Self::Publish { seen, entries } => {
+                let value = rewrite(now, *seen, list(Some(entries)));
+                (now != Some(value.as_str())).then_some(value)
+            }
+            Self::Withdraw { seen, container_id } => withdrawn(now, *seen, container_id),
+        }
+    }
+}
 
 impl Server {
     /// Writes the status, if there is one. Returns false if the pod is gone. If the call does not
@@ -33,26 +62,83 @@ impl Server {
         publication: Publication,
         turn: Turn,
     ) -> Result<bool, String> {
-        let Some(status) = &publication.status else {
+        let Some(entries) = &publication.status else {
             return Ok(true);
         };
+        if !self.is_current(&publication).await {
+            return Ok(true);
+        }
+        let Publication { pod, uid, seen, .. } = &publication;
+        let change = Change::Publish {
+            seen: seen.as_deref(),
+            entries,
+        };
+        let is_once = || publication.is_awaited || self.is_overtaken(&publication);
+        self.retry((pod, uid), &change, &turn, is_once).await
+    }
+
+    /// Removes the status of a failed ADD, if it was written. Returns false if the pod is gone. Tries
+    /// again while the API server is away, until a call tells of this pod again.
+    pub(super) async fn withdraw(
+        &self,
+        withdrawal: Withdrawal,
+        turn: Turn,
+    ) -> Result<bool, String> {
+        let Withdrawal {
+            pod,
+            uid,
+            container_id,
+            seen,
+        } = &withdrawal;
+        let change = Change::Withdraw {
+            seen: seen.as_deref(),
+            container_id,
+        };
+        self.retry((pod, uid), &change, &turn, || false).await
+    }
+
+    /// Changes the annotation. After an error, tries again unless `is_once` returns true, at most for
+    /// two minutes.
+    async fn retry(
+        &self,
+        (pod, uid): (&ObjectName, &str),
+        change: &Change<'_>,
+        turn: &Turn,
+        is_once: impl Fn() -> bool,
+    ) -> Result<bool, String> {
         let mut pause = SHORTEST;
         loop {
-            let published = self.write(&publication, status).await;
-            let Err(why) = &published else {
-                return published;
+            let written = {
+                let _alone = turn.alone().await;
+                self.write(pod, uid, change).await
             };
-            let is_last = publication.is_awaited || pause > LONGEST;
-            if is_last || !turn.is_newest() || self.is_overtaken(&publication) {
-                tracing::warn!(pod = %publication.pod, error = %why, "publish the network-status");
-                return published;
+            let Err(why) = &written else {
+                return written;
+            };
+            if pause > LONGEST || !turn.is_newest() || is_once() {
+                tracing::warn!(%pod, error = %why, "write the network-status");
+                return written;
             }
             sleep(pause).await;
             if !turn.is_newest() {
-                return published;
+                return written;
             }
             pause *= 2;
         }
+    }
+
+    /// Returns false if another status was written while a status waited for a stopped agent. Asks the
+    /// API, since the cache may be as old.
+    async fn is_current(&self, publication: &Publication) -> bool {
+        let delay = publication.sent.and_then(|sent| sent.elapsed().ok());
+        if delay.is_none_or(|delay| delay < DELAYED) {
+            return true;
+        }
+        let kind = pods::resource();
+        let Ok(Some(entry)) = self.get::<PodObject>(&publication.pod, &kind).await else {
+            return false;
+        };
+        entry.annotations().get(NETWORK_STATUS) == publication.seen.as_ref()
     }
 
     /// True if the status in the cache is not the one that the call read.
@@ -64,11 +150,19 @@ impl Server {
         })
     }
 
-    async fn write(&self, publication: &Publication, status: &str) -> Result<bool, String> {
-        let Publication { pod, uid, .. } = publication;
+    async fn write(
+        &self,
+        pod: &ObjectName,
+        uid: &str,
+        change: &Change<'_>,
+    ) -> Result<bool, String> {
         let api: Api<PodObject> =
             Api::namespaced_with(self.client.clone(), &pod.namespace, &pods::resource());
-        let mut known = self.store.caches().pods.get(pod).cloned();
+        // The cache may lack the status that is to be withdrawn.
+        let mut known = match change {
+            Change::Publish { .. } => self.store.caches().pods.get(pod).cloned(),
+            Change::Withdraw { .. } => None,
+        };
         for _ in 0..ATTEMPTS {
             let entry = match known.take().filter(|entry| pods::is_of(entry, uid)) {
                 Some(entry) => Some(entry),
@@ -77,7 +171,7 @@ impl Server {
             let Some(entry) = entry.filter(|entry| pods::is_of(entry, uid)) else {
                 return Ok(false);
             };
-            let Some(patch) = patch(publication.seen.as_deref(), status, &entry)? else {
+            let Some(patch) = patch(change, &entry)? else {
                 return Ok(true);
             };
             let params = PatchParams::default();
@@ -94,15 +188,13 @@ impl Server {
     }
 }
 
-/// Returns the patch; `None` if the pod has the status already. `seen` is the value that the call
-/// read.
-fn patch(seen: Option<&str>, status: &str, entry: &Entry) -> Result<Option<Patch<()>>, String> {
+/// Returns the patch; `None` if nothing changes.
+fn patch(change: &Change<'_>, entry: &Entry) -> Result<Option<Patch<()>>, String> {
     let annotations = entry.annotations();
     let now = annotations.get(NETWORK_STATUS).map(String::as_str);
-    let value = rewrite(now, seen, list(Some(status)));
-    if now == Some(value.as_str()) {
+    let Some(value) = change.value(now) else {
         return Ok(None);
-    }
+    };
     let patch = annotation_patch(&entry.uid, (NETWORK_STATUS, &value), &annotations);
     let patch = serde_json::from_value(patch).map_err(|err| err.to_string())?;
     Ok(Some(Patch::Json(patch)))

@@ -132,7 +132,7 @@ async fn request(stream: &mut (impl AsyncRead + Unpin)) -> Option<AgentRequest> 
 /// connection.
 async fn serve(mut stream: UnixStream, request: AgentRequest, server: Arc<Server>) {
     let acknowledged = timeout(TAKEN_WITHIN, stream.write_all(ACKNOWLEDGEMENT.as_bytes())).await;
-    if matches!(acknowledged, Ok(Ok(()))) {
+    if matches!(acknowledged, Ok(Ok(()))) || request.is_report() {
         let answer = server.answer(request).await;
         let _ = timeout(TAKEN_WITHIN, stream.write_all(answer.as_bytes())).await;
     }

@@ -1,8 +1,10 @@
-//! Order of what calls tell about a pod. A status that could not be written at once is given up if a
-//! later ADD or DEL tells something else.
+//! Order of what calls tell about a pod. Changes of one pod's status are written one after the other.
+//! A status that could not be written at once is given up if a later ADD or DEL tells something
+//! else.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync;
 
 /// Turns of all pods.
 #[derive(Debug, Default, Clone)]
@@ -12,7 +14,13 @@ pub(super) struct Turns(Arc<Mutex<Numbers>>);
 struct Numbers {
     last: u64,
     /// Newest turn of each pod, by its uid, while that turn lives.
-    newest: BTreeMap<String, u64>,
+    newest: BTreeMap<String, Newest>,
+}
+
+#[derive(Debug)]
+struct Newest {
+    number: u64,
+    writer: Arc<sync::Mutex<()>>,
 }
 
 /// A turn of a pod.
@@ -21,6 +29,8 @@ pub(super) struct Turn {
     turns: Turns,
     uid: String,
     number: u64,
+    /// Held while the status of the pod is written. Waiting turns follow in their order.
+    writer: Arc<sync::Mutex<()>>,
 }
 
 impl Turns {
@@ -29,11 +39,18 @@ impl Turns {
         let mut numbers = self.lock();
         numbers.last += 1;
         let number = numbers.last;
-        numbers.newest.insert(uid.to_owned(), number);
+        let before = numbers.newest.get(uid);
+        let writer = before.map_or_else(Arc::default, |before| Arc::clone(&before.writer));
+        let newest = Newest {
+            number,
+            writer: Arc::clone(&writer),
+        };
+        numbers.newest.insert(uid.to_owned(), newest);
         Turn {
             turns: self.clone(),
             uid: uid.to_owned(),
             number,
+            writer,
         }
     }
 
@@ -45,14 +62,24 @@ impl Turns {
 impl Turn {
     /// True if no later turn of the pod has begun.
     pub(super) fn is_newest(&self) -> bool {
-        self.turns.lock().newest.get(&self.uid) == Some(&self.number)
+        self.is_newest_of(&self.turns.lock())
+    }
+
+    /// Waits until no earlier turn of the pod writes.
+    pub(super) async fn alone(&self) -> sync::MutexGuard<'_, ()> {
+        self.writer.lock().await
+    }
+
+    fn is_newest_of(&self, numbers: &Numbers) -> bool {
+        let newest = numbers.newest.get(&self.uid);
+        newest.is_some_and(|newest| newest.number == self.number)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut numbers = self.turns.lock();
-        if numbers.newest.get(&self.uid) == Some(&self.number) {
+        if self.is_newest_of(&numbers) {
             numbers.newest.remove(&self.uid);
         }
     }
@@ -75,5 +102,16 @@ mod tests {
         assert!(!first.is_newest() && third.is_newest());
         drop(first);
         assert!(third.is_newest());
+    }
+
+    #[tokio::test]
+    async fn turns_of_a_pod_write_one_after_the_other() {
+        let turns = Turns::default();
+        let [first, second, other] = ["a", "a", "b"].map(|uid| turns.next(uid));
+        let held = first.alone().await;
+        assert!(second.writer.try_lock().is_err());
+        assert!(other.writer.try_lock().is_ok());
+        drop(held);
+        assert!(second.writer.try_lock().is_ok());
     }
 }

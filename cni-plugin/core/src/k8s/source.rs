@@ -110,6 +110,13 @@ pub trait Source {
     fn annotate(&mut self, pod: &ObjectName, uid: &str, edit: &Edit<'_>)
     -> Result<(), SourceError>;
 
+    /// Starts to write entries to the pod's annotation `network-status`, if another process can do so
+    /// beside the call. Returns true if it has started. [`Source::publish`] with the same entries
+    /// then waits for it.
+    fn begin(&mut self, _pod: &Pod, _entries: &[Json]) -> bool {
+        false
+    }
+
     /// Publishes the entries in the pod's annotation `network-status`. Entries that other writers
     /// have added since the pod was read stay. Events follow as with [`Source::tell`] and
     /// [`Source::report`].
@@ -130,6 +137,19 @@ pub trait Source {
             }
         }
         published
+    }
+
+    /// Removes the entries of a container from the pod's annotation `network-status`, because its
+    /// ADD failed. Restores the entries that they replaced, from the pod as it was read before.
+    fn withdraw(&mut self, pod: &Pod, container_id: &str) -> Result<(), SourceError> {
+        let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
+        let value = |now: Option<&str>| status::withdrawn(now, seen, container_id);
+        let edit = Edit {
+            key: NETWORK_STATUS,
+            seen: None,
+            value: &value,
+        };
+        self.annotate(&pod.name, &pod.uid, &edit)
     }
 
     /// Writes an event about the pod. Best effort: the caller does not fail if the event can't be

@@ -5,7 +5,7 @@ use super::del;
 use super::invocation::{Invocation, PluginIndex, Wanted, is_foreign, places, refuse_own};
 use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
-use super::planner::Planner;
+use super::planner::{Native, Planner};
 use super::reserver;
 use super::routes;
 use super::teardown::Teardown;
@@ -36,11 +36,39 @@ pub struct Added {
     pub host: Option<Box<dyn Host>>,
 }
 
-/// Function that delivers the results of ADD, one for each network. A result is `None` if the
-/// foreign plugins returned none. The second argument is the opened node, if any. Returns the pod's
-/// network status if it could not be published. If the function fails, ADD is rolled back.
+/// Receiver of the results of ADD, one for each network. A result is `None` if the foreign plugins
+/// returned none.
+pub trait Receiver {
+    /// Receives the results as planned, before the kernel work that completes them. `ahead` has the
+    /// links as they will be afterwards. Not called if the last plugin is a foreign program. ADD may
+    /// still fail.
+    fn plan(&mut self, _results: &[Option<AddResult>], _ahead: &Facts) {}
+
+    /// Delivers the results. `host` is the opened node, if any. Returns the pod's network status if
+    /// it could not be published. If this fails, ADD is rolled back.
+    fn deliver(
+        &mut self,
+        results: &[Option<AddResult>],
+        host: Option<&mut (dyn Host + 'static)>,
+    ) -> Result<Option<Owed>, Error>;
+}
+
+/// Function that delivers the results of ADD, as [`Receiver::deliver`] does.
 pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + 'static)>) -> Result<Option<Owed>, Error>
     + 'd;
+
+/// Receiver that only delivers the results.
+pub struct DeliverBy<'d>(pub &'d mut Deliver<'d>);
+
+impl Receiver for DeliverBy<'_> {
+    fn deliver(
+        &mut self,
+        results: &[Option<AddResult>],
+        host: Option<&mut (dyn Host + 'static)>,
+    ) -> Result<Option<Owed>, Error> {
+        (self.0)(results, host)
+    }
+}
 
 /// Attaches the container to all networks and delivers the result. Rolls everything back on an
 /// error.
@@ -48,7 +76,7 @@ pub type Deliver<'d> = dyn FnMut(&[Option<AddResult>], Option<&mut (dyn Host + '
 pub fn add(
     call: &Invocation,
     machine: &dyn Machine,
-    deliver: &mut Deliver<'_>,
+    receiver: &mut dyn Receiver,
 ) -> Result<Added, Error> {
     for wanted in &call.wanted {
         let found = wanted.chain.find_foreign(&wanted.attachment);
@@ -63,7 +91,7 @@ pub fn add(
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()
     {
-        return reserve_alone(wanted, ipam, machine, deliver);
+        return reserve_alone(wanted, ipam, machine, receiver);
     }
     let mut host = open_host(call.first(), call.netns_override, machine)?;
     // Rules are restored before this container is locked, as the rules of its other interfaces may
@@ -83,8 +111,8 @@ pub fn add(
         done: 0,
         transaction,
     };
-    let delivered = match run.all(&mut *host) {
-        Ok(()) => deliver(&run.planner.results, Some(&mut *host)),
+    let delivered = match run.all(&mut *host, receiver) {
+        Ok(()) => receiver.deliver(&run.planner.results, Some(&mut *host)),
         Err(err) => Err(err),
     };
     match delivered {
@@ -115,7 +143,7 @@ fn reserve_alone(
     wanted: &Wanted,
     ipam: &dyn Ipam,
     machine: &dyn Machine,
-    deliver: &mut Deliver<'_>,
+    receiver: &mut dyn Receiver,
 ) -> Result<Added, Error> {
     let Wanted {
         attachment, chain, ..
@@ -125,7 +153,7 @@ fn reserve_alone(
     let reserved = ipam.reserve(&chain.owner(attachment), host);
     known.take_reclaimed().end_on(machine);
     let results = [Some(AddResult::from(reserved?))];
-    deliver(&results, None).inspect_err(|_| {
+    receiver.deliver(&results, None).inspect_err(|_| {
         let _ = ipam.release(&chain.owner(attachment), host);
     })?;
     Ok(Added {
@@ -256,7 +284,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs all plugins.
-    fn all(&mut self, host: &mut dyn Host) -> Result<(), Error> {
+    fn all(&mut self, host: &mut dyn Host, receiver: &mut dyn Receiver) -> Result<(), Error> {
         self.begin()?;
         let wanted = self.planner.wanted;
         let mut at = 0;
@@ -266,8 +294,12 @@ impl Run<'_> {
                 at += 1;
             } else {
                 let natives = self.natives(at);
-                self.native(at, natives, host)?;
+                let planned = self.native(at, natives, host)?;
                 at += natives;
+                if at == self.places.len() {
+                    receiver.plan(&self.planner.results, &planned.ahead);
+                }
+                self.apply(planned, host)?;
             }
         }
         match self.places.last() {
@@ -359,10 +391,10 @@ impl Run<'_> {
             .map_err(Error::from)
     }
 
-    /// Plans `count` consecutive native plugins from index `at` on, one after the other. Then
-    /// applies all their steps together. If the last plugin gets its addresses through its link
-    /// (DHCP), its link is created before the addresses are requested.
-    fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<(), Error> {
+    /// Plans `count` consecutive native plugins from index `at` on, one after the other. If the last
+    /// plugin gets its addresses through its link (DHCP), its link is created before the addresses
+    /// are requested.
+    fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<Native, Error> {
         let Self {
             planner,
             done,
@@ -412,13 +444,14 @@ impl Run<'_> {
             }
             routes::settle(&decided, wanted, &mut planned.parts);
         }
+        Ok(planned)
+    }
+
+    /// Applies the steps of all planned plugins together.
+    fn apply(&mut self, planned: Native, host: &mut dyn Host) -> Result<(), Error> {
+        let results = &self.planner.results;
         self.transaction
-            .run(
-                host,
-                planned.parts,
-                &planned.observed,
-                &self.planner.results,
-            )
+            .run(host, planned.parts, &planned.observed, results)
             .map_err(Error::from)
     }
 

@@ -40,6 +40,7 @@ use crate::apply::delegate;
 use crate::apply::host::Machine;
 use crate::ipam;
 use crate::source::cluster::Cluster;
+use add::DeliverBy;
 use braid_core::cni::version::version_reply;
 use braid_core::cni::{Command, Error, Owner, Request, Version};
 use braid_core::k8s::settings::Settings;
@@ -69,9 +70,10 @@ pub fn answer(
         Command::Add => {
             let version = request.conf.version;
             let call = Invocation::of(request, plugin_name)?;
-            let added = add::add(&call, machine, &mut |results, _| {
+            let mut deliver = DeliverBy(&mut |results, _| {
                 deliver(&add::stdout(results, version)?).map(|()| None)
-            })?;
+            });
+            let added = add::add(&call, machine, &mut deliver)?;
             return Ok(Some(Done {
                 _call: Some(call),
                 _added: added,

@@ -34,7 +34,7 @@ pub struct Native {
     /// Facts that were read from the node before planning.
     pub observed: Facts,
     /// The facts as they will be after the steps in `parts`.
-    ahead: Facts,
+    pub ahead: Facts,
     /// The last plugin, if only its link is planned so far.
     unaddressed: Option<Unaddressed>,
 }

@@ -1,7 +1,7 @@
 //! Source of one call: the agent, then the API server, then the copies of networks on disk.
 
-use super::agent::protocol::Publication;
-use super::agent::{Agent, Answer, Answered};
+use super::agent::protocol::{Publication, Withdrawal};
+use super::agent::{Agent, Answer, Answered, Begun};
 use super::client::Client;
 use super::network_cache;
 use braid_core::cni::Json;
@@ -11,7 +11,7 @@ use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::slice;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Longest time to ask the API for networks that are also on disk, or for a status if nothing else
 /// was asked of it.
@@ -27,6 +27,14 @@ pub(super) struct CallSource {
     known: BTreeMap<ObjectName, Option<Nad>>,
     /// State of the API, as far as the call has asked it.
     asked: Asked,
+    /// Writer of the status beside this call.
+    writer: Option<Writer>,
+}
+
+/// Writer of a status that has begun.
+enum Writer {
+    Agent(Begun),
+    Api,
 }
 
 /// Requests of a call to the API so far.
@@ -45,7 +53,17 @@ impl CallSource {
             copies: PathBuf::from(network_cache::FOLDER),
             known: BTreeMap::new(),
             asked: Asked::Nothing,
+            writer: None,
         }
+    }
+
+    /// Limits requests to the API if this call has not asked it. Returns false if it does not
+    /// answer.
+    fn may_ask(&mut self) -> bool {
+        if self.asked == Asked::Nothing {
+            self.api.limit_to(SHORT);
+        }
+        self.asked != Asked::Silent
     }
 
     /// Remembers if the API answered.
@@ -131,33 +149,68 @@ impl Source for CallSource {
         self.noted(answer)
     }
 
+    fn begin(&mut self, pod: &Pod, entries: &[Json]) -> bool {
+        self.writer = match self.agent.begin(awaited(pod, entries)) {
+            Some(begun) => Some(Writer::Agent(begun)),
+            // The API has another uid of a static pod than the runtime.
+            None if !pod.is_static() && self.may_ask() => {
+                self.api.begin(pod, entries);
+                Some(Writer::Api)
+            }
+            None => None,
+        };
+        self.writer.is_some()
+    }
+
     fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
-        let published = self.agent.publish(Publication {
-            pod: pod.name.clone(),
-            uid: pod.uid.clone(),
-            status: Some(Json::Array(news.entries.to_vec()).to_string()),
-            seen: pod.annotations.get(NETWORK_STATUS).cloned(),
-            events: news.events.to_vec(),
-            is_awaited: news.is_urgent,
-        });
-        if let Some(published) = published {
+        let status = awaited(pod, news.entries);
+        let begun = match self.writer.take() {
+            Some(Writer::Api) => return self.api.publish(pod, news),
+            Some(Writer::Agent(begun)) => Some(begun),
+            None if news.is_urgent => self.agent.begin(status),
+            None => {
+                let events = news.events.to_vec();
+                let is_handed_over = self.agent.report(Publication {
+                    events,
+                    is_awaited: false,
+                    sent: Some(SystemTime::now()),
+                    ..status
+                });
+                if is_handed_over {
+                    return Ok(());
+                }
+                None
+            }
+        };
+        if let Some(published) = begun.and_then(|begun| self.agent.finish(begun)) {
+            self.report(&pod.name, &pod.uid, news.events);
             return published;
         }
-        match self.asked {
-            Asked::Nothing => self.api.limit_to(SHORT),
-            Asked::Answered => {}
-            Asked::Silent => {
-                return Err(SourceError::Passing {
-                    why: "agent and API server do not answer".to_owned(),
-                });
-            }
+        if !self.may_ask() {
+            return Err(SourceError::Passing {
+                why: "agent and API server do not answer".to_owned(),
+            });
         }
         if pod.is_static() {
-            // The runtime knows the kubelet's uid of the pod, the API another one.
             let (pod, _) = self.api.pod(&pod.name, None, &[])?;
             return self.api.publish(&pod, news);
         }
         self.api.publish(pod, news)
+    }
+
+    fn withdraw(&mut self, pod: &Pod, container_id: &str) -> Result<(), SourceError> {
+        // A writer that has begun removes the status after it has written it.
+        self.writer = None;
+        let withdrawn = self.agent.withdraw(Withdrawal {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            container_id: container_id.to_owned(),
+            seen: pod.annotations.get(NETWORK_STATUS).cloned(),
+        });
+        match withdrawn {
+            Some(withdrawn) => withdrawn,
+            None => self.api.withdraw(pod, container_id),
+        }
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
@@ -168,7 +221,7 @@ impl Source for CallSource {
     }
 
     fn report(&mut self, pod: &ObjectName, uid: &str, events: &[Event]) {
-        let _ = self.agent.publish(only(pod, uid, events));
+        self.agent.report(only(pod, uid, events));
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
@@ -197,6 +250,16 @@ impl Source for CallSource {
     }
 }
 
+/// Returns a publication of a status for which the call waits.
+fn awaited(pod: &Pod, entries: &[Json]) -> Publication {
+    Publication {
+        status: Some(Json::Array(entries.to_vec()).to_string()),
+        seen: pod.annotations.get(NETWORK_STATUS).cloned(),
+        is_awaited: true,
+        ..only(&pod.name, &pod.uid, &[])
+    }
+}
+
 /// Returns a publication of events without a status.
 fn only(pod: &ObjectName, uid: &str, events: &[Event]) -> Publication {
     Publication {
@@ -206,5 +269,6 @@ fn only(pod: &ObjectName, uid: &str, events: &[Event]) -> Publication {
         seen: None,
         events: events.to_vec(),
         is_awaited: false,
+        sent: None,
     }
 }

@@ -13,7 +13,7 @@ use braid_core::plan::thing::{Link, LinkRef};
 use braid_core::plan::{Facts, Step};
 use braid_node::apply::executor::OnError;
 use braid_node::apply::host::{Machine, This};
-use braid_node::attach::add::{Added, add};
+use braid_node::attach::add::{Added, DeliverBy, add};
 use braid_node::attach::del;
 use braid_node::attach::invocation::Invocation;
 use braid_node::attach::pods::AttachedNetwork;
@@ -95,19 +95,16 @@ fn attach(
     path: &Path,
 ) -> Result<String, Error> {
     let start = Instant::now();
-    let added = add(
-        call,
-        &This::new(output::log()).timed(),
-        &mut |results, host| {
-            cluster
-                .as_mut()
-                .map_or(Ok(()), |cluster| {
-                    let attached = AttachedNetwork::all(&call.wanted, results);
-                    cluster.publish(&attached, host)
-                })
-                .map(|()| None)
-        },
-    )?;
+    let mut deliver = DeliverBy(&mut |results, host| {
+        cluster
+            .as_mut()
+            .map_or(Ok(()), |cluster| {
+                let attached = AttachedNetwork::all(&call.wanted, results);
+                cluster.publish(&attached, host)
+            })
+            .map(|()| None)
+    });
+    let added = add(call, &This::new(output::log()).timed(), &mut deliver)?;
     let took = start.elapsed();
     let Added {
         results, timings, ..

@@ -18,6 +18,7 @@ mod interface_facts;
 mod lost;
 pub mod multus;
 mod network;
+mod outcome;
 mod publish;
 mod ready;
 mod refusal;
@@ -37,6 +38,7 @@ use braid_core::k8s::source::Event;
 use find::Finder;
 pub use gc::gc;
 pub use network::AttachedNetwork;
+use outcome::Outcome;
 pub use publish::Publisher;
 
 /// Attaches the pod to its networks, publishes the pod's network status and delivers the default
@@ -53,19 +55,18 @@ pub fn add(
     let mut finder = Finder::new(settings, machine, cluster);
     let (call, publisher) = finder.call(request)?;
     let mut may_free = true;
-    let mut is_told = false;
     loop {
-        let added = attach(&call, machine, &mut |results, mut host| {
-            let attached = AttachedNetwork::all(&call.wanted, results);
-            let verified =
-                publisher.verify(&attached, (host.as_deref_mut(), finder.source()), machine);
-            verified.inspect_err(|_| is_told = true)?;
-            publisher.fill_claims(&attached, finder.source())?;
-            let text = super::add::stdout(results, version)?;
-            let owed = publisher.publish(&attached, (host, finder.source()), machine);
-            deliver(&text).inspect_err(|_| publisher.withdraw(finder.source(), machine))?;
-            Ok(owed)
-        });
+        let mut outcome = Outcome::new(
+            (&publisher, &mut finder),
+            (&call.wanted, version),
+            machine,
+            deliver,
+        );
+        let added = attach(&call, machine, &mut outcome);
+        if added.is_err() {
+            outcome.withdraw();
+        }
+        let is_told = outcome.is_told;
         match added {
             // An unreachable API is not the reason why the ADD failed.
             Err(err) if may_free && err.kind == Kind::NoFreeAddress => {

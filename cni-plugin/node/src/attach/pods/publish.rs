@@ -13,6 +13,7 @@ use braid_core::k8s::interface_event;
 use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
 use braid_core::k8s::status::{self, Attached, Form};
 use braid_core::k8s::{NETWORK_STATUS, Pod};
+use braid_core::plan::Facts;
 
 /// Publisher of a pod's status.
 #[derive(Debug)]
@@ -85,11 +86,49 @@ impl Publisher {
         Ok(())
     }
 
+    /// Returns the status entries before the kernel work. `ahead` has the links as they will be after
+    /// it. `None` if a value is known only then.
+    pub(super) fn planned(
+        &self,
+        attached: &[AttachedNetwork<'_>],
+        ahead: &Facts,
+        machine: &dyn Machine,
+    ) -> Option<Vec<Json>> {
+        self.pod.as_ref()?;
+        verified(attached, None).ok()?;
+        let mut entries = Vec::new();
+        for attachment in attached {
+            let network = &attachment.of.network;
+            let mtu = match interface_facts::without_mtu(network, attachment.result?) {
+                Some(at) => Some(ahead.link(&at)?.mtu),
+                None => None,
+            };
+            entries.push(self.entry(attachment, mtu, machine));
+        }
+        Some(entries)
+    }
+
+    /// Starts to publish the entries beside the kernel work. Returns true if it has started. Does not
+    /// start if the call does not wait for the status.
+    pub(super) fn begin(
+        &self,
+        attached: &[AttachedNetwork<'_>],
+        entries: &[Json],
+        source: Option<&mut (dyn Source + 'static)>,
+    ) -> bool {
+        match (&self.pod, source) {
+            (Some(pod), Some(source)) if is_urgent(attached) => source.begin(pod, entries),
+            _ => false,
+        }
+    }
+
     /// Publishes the results in the pod's annotation `network-status`. If this fails, the pod
-    /// starts nevertheless, and the returned status is to be published later.
+    /// starts nevertheless, and the returned status is to be published later. `planned` has the
+    /// entries if they were known before the kernel work.
     pub fn publish(
         &self,
         attached: &[AttachedNetwork<'_>],
+        planned: Option<Vec<Json>>,
         (host, source): (
             Option<&mut (dyn Host + 'static)>,
             Option<&mut (dyn Source + 'static)>,
@@ -98,13 +137,16 @@ impl Publisher {
     ) -> Option<Owed> {
         let (pod, source) = (self.pod.as_ref()?, source?);
         let (mut host, before) = (host, pod.annotations.get(NETWORK_STATUS));
-        let mut entries = Vec::new();
-        for attachment in attached {
-            let mtu = host.as_deref_mut().and_then(|host| {
-                interface_facts::mtu(&attachment.of.network, attachment.result?, host)
-            });
-            entries.push(self.entry(attachment, mtu, machine));
-        }
+        let entries = planned.unwrap_or_else(|| {
+            let mut entries = Vec::new();
+            for attachment in attached {
+                let mtu = host.as_deref_mut().and_then(|host| {
+                    interface_facts::mtu(&attachment.of.network, attachment.result?, host)
+                });
+                entries.push(self.entry(attachment, mtu, machine));
+            }
+            entries
+        });
         let mut events: Vec<Event> = attached.iter().map(added).collect();
         events.extend(host.and_then(|host| interface_facts::event(attached, host)));
         let told = source.publish(
@@ -112,9 +154,7 @@ impl Publisher {
             &News {
                 entries: &entries,
                 events: &events,
-                is_urgent: attached
-                    .iter()
-                    .any(|network| !network.of.network.is_default),
+                is_urgent: is_urgent(attached),
             },
         );
         // If the pod is deleted, or replaced by another of the same name, nothing is left to
@@ -135,8 +175,8 @@ impl Publisher {
         })
     }
 
-    /// Removes the call's entries from the pod's annotation, because the call could not deliver its
-    /// result. Restores the entries that they replaced.
+    /// Removes the call's entries from the pod's annotation, because the call failed. Restores the
+    /// entries that they replaced.
     #[cold]
     pub(super) fn withdraw(
         &self,
@@ -146,14 +186,7 @@ impl Publisher {
         let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else {
             return;
         };
-        let seen = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
-        let value = |now: Option<&str>| status::withdrawn(now, seen, &self.container_id);
-        let edit = Edit {
-            key: NETWORK_STATUS,
-            seen: None,
-            value: &value,
-        };
-        if let Err(err) = source.annotate(&pod.name, &pod.uid, &edit) {
+        if let Err(err) = source.withdraw(pod, &self.container_id) {
             machine.log().line(format_args!(
                 "pod {}: its network-status is from a failed call: {err}",
                 pod.name
@@ -185,6 +218,13 @@ impl Publisher {
         };
         status::entry(&attached, self.form)
     }
+}
+
+/// True if the status must be in the API before the call ends: the pod requests networks.
+fn is_urgent(attached: &[AttachedNetwork<'_>]) -> bool {
+    attached
+        .iter()
+        .any(|network| !network.of.network.is_default)
 }
 
 /// Returns the event about an attached network.

@@ -4,7 +4,7 @@
 use super::model::Model;
 use super::{assert_nothing_left, attachment, machine};
 use crate::apply::host::Machine;
-use crate::attach::add::add;
+use crate::attach::add::{DeliverBy, add};
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::detach;
 use crate::attach::gc;
@@ -82,7 +82,8 @@ impl Bed {
     }
 
     fn attach(&self) -> Result<(), Error> {
-        add(&self.call(), &self.machine, &mut |_, _| Ok(None)).map(drop)
+        let mut deliver = DeliverBy(&mut |_, _| Ok(None));
+        add(&self.call(), &self.machine, &mut deliver).map(drop)
     }
 
     fn detach(&self) -> Result<(), Error> {

@@ -5,7 +5,7 @@ mod foreign;
 mod model;
 mod pods;
 
-use super::add::{Added, add};
+use super::add::{Added, DeliverBy, add};
 use super::chain::{BRAID, Chain};
 use super::invocation::{Invocation, Wanted};
 use super::preview::{Line, preview};
@@ -173,7 +173,11 @@ fn call(networks: &[String]) -> Invocation {
 }
 
 fn attach(machine: &Model, networks: &[String]) -> Result<Added, Error> {
-    add(&call(networks), machine, &mut |_, _| Ok(None))
+    add(
+        &call(networks),
+        machine,
+        &mut DeliverBy(&mut |_, _| Ok(None)),
+    )
 }
 
 /// Runs DEL as a runtime does: with the first network only.
@@ -241,10 +245,8 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 fn an_add_that_cannot_deliver_its_result_leaves_nothing() {
     for networks in containers() {
         let machine = machine();
-        add(&call(&networks), &machine, &mut |_, _| {
-            Err(Error::io("closed"))
-        })
-        .expect_err("not delivered");
+        let mut deliver = DeliverBy(&mut |_, _| Err(Error::io("closed")));
+        add(&call(&networks), &machine, &mut deliver).expect_err("not delivered");
         assert_nothing_left(&machine, &format!("{networks:?}"));
     }
 }

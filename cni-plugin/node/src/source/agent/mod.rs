@@ -16,7 +16,7 @@ use nix::sys::socket::{
 };
 use protocol::{
     ACKNOWLEDGED_WITHIN, ACKNOWLEDGEMENT, ASKED_WITHIN, AgentRequest, AnswerLine, END, Publication,
-    SEEN_WITHIN, SOCKET,
+    SEEN_WITHIN, SOCKET, Withdrawal,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,6 +58,21 @@ pub(super) struct Answer {
     is_published: bool,
     /// The reason why objects are unknown; may be empty.
     why: String,
+}
+
+/// A sent request.
+#[derive(Debug)]
+struct Sent {
+    stream: OwnedFd,
+    /// Latest time of the acknowledgement.
+    deadline: Instant,
+}
+
+/// A status that the agent publishes beside the call.
+#[derive(Debug)]
+pub(super) struct Begun {
+    sent: Sent,
+    pod: ObjectName,
 }
 
 /// An object in an answer.
@@ -113,36 +128,41 @@ impl Agent {
         self.answer(&AgentRequest::Claim(claim.clone()), claim)
     }
 
-    /// Lets the agent publish a status and events. `None` if the agent does not answer; the caller
-    /// then publishes them.
-    pub(super) fn publish(&mut self, publication: Publication) -> Option<Result<(), SourceError>> {
+    /// Sends a status to the agent, which publishes it beside the call. `None` if there is no agent.
+    pub(super) fn begin(&mut self, publication: Publication) -> Option<Begun> {
         let pod = publication.pod.clone();
+        let sent = self.send(&AgentRequest::Publish(publication))?;
+        Some(Begun { sent, pod })
+    }
+
+    /// Waits until the agent has published the status. `None` if the agent does not answer; the
+    /// caller then publishes the status.
+    pub(super) fn finish(&mut self, begun: Begun) -> Option<Result<(), SourceError>> {
+        let Begun { sent, pod } = begun;
+        let reader = self.acknowledged(sent)?;
         let doing = format!("publish the status of pod {pod}");
-        let is_awaited = publication.is_awaited;
-        let request = AgentRequest::Publish(publication);
-        if !is_awaited {
-            return self.open(&request).map(|_| Ok(()));
-        }
-        let text = match self.ask(&request, PUBLISHED_WITHIN)? {
-            Ok(text) => text,
-            Err(why) => {
-                let why = format!("{doing}: agent: {why}");
-                return Some(Err(SourceError::Passing { why }));
-            }
-        };
-        let answer = Answer::parse(&text, &pod)?;
-        Some(match answer {
-            Answer {
-                pod: Answered::Absent,
-                ..
-            } => Err(SourceError::NotFound {
-                what: format!("pod {pod}"),
-            }),
-            Answer { is_published, .. } if is_published => Ok(()),
-            Answer { why, .. } => Err(SourceError::Passing {
-                why: format!("{doing}: agent: {why}"),
-            }),
-        })
+        written(reader.rest(PUBLISHED_WITHIN)?, &pod, &doing)
+    }
+
+    /// Lets the agent publish events, and waits until it has taken them over. `None` if the agent does
+    /// not answer; the caller then publishes them.
+    pub(super) fn publish(&mut self, publication: Publication) -> Option<Result<(), SourceError>> {
+        let begun = self.begin(publication)?;
+        self.finish(begun)
+    }
+
+    /// Lets the agent publish a status and events behind the call. Does not wait for an
+    /// acknowledgement. False if there is no agent.
+    pub(super) fn report(&mut self, publication: Publication) -> bool {
+        self.send(&AgentRequest::Publish(publication)).is_some()
+    }
+
+    /// Lets the agent remove the status of a failed ADD. `None` if the agent does not answer.
+    pub(super) fn withdraw(&mut self, withdrawal: Withdrawal) -> Option<Result<(), SourceError>> {
+        let pod = withdrawal.pod.clone();
+        let doing = format!("withdraw the status of pod {pod}");
+        let text = self.ask(&AgentRequest::Withdraw(withdrawal), PUBLISHED_WITHIN)?;
+        written(text, &pod, &doing)
     }
 
     fn answer(&mut self, request: &AgentRequest, object: &ObjectName) -> Option<Answer> {
@@ -157,22 +177,12 @@ impl Agent {
     /// agent, or if it does not acknowledge; an error if the answer is not complete within `limit`
     /// after the acknowledgement.
     fn ask(&mut self, request: &AgentRequest, limit: Duration) -> Option<Result<String, String>> {
-        let mut reader = self.open(request)?;
-        let deadline = Instant::now() + limit;
-        while !reader.is_complete() {
-            match reader.more(deadline) {
-                Ok(()) => {}
-                Err(Errno::ETIMEDOUT) => return Some(Err(format!("no answer within {limit:?}"))),
-                Err(_) => return None,
-            }
-        }
-        let answer = &reader.bytes[ACKNOWLEDGEMENT.len()..reader.bytes.len() - END.len()];
-        String::from_utf8(answer.to_vec()).ok().map(Ok)
+        let sent = self.send(request)?;
+        self.acknowledged(sent)?.rest(limit)
     }
 
-    /// Sends a request and waits for its acknowledgement. `None` if there is no agent, or if it does
-    /// not acknowledge.
-    fn open(&mut self, request: &AgentRequest) -> Option<Reader> {
+    /// Sends a request. `None` if there is no agent.
+    fn send(&mut self, request: &AgentRequest) -> Option<Sent> {
         if self.is_away || self.was_silent() {
             return None;
         }
@@ -182,20 +192,32 @@ impl Agent {
             return None;
         };
         let deadline = Instant::now() + ACKNOWLEDGED_WITHIN;
+        match transmit(&stream, line.as_bytes(), deadline) {
+            Ok(()) => Some(Sent { stream, deadline }),
+            Err(err) => self.unanswered(err),
+        }
+    }
+
+    /// Waits for the acknowledgement of a request. `None` if there is none.
+    fn acknowledged(&mut self, Sent { stream, deadline }: Sent) -> Option<Reader> {
         let mut reader = Reader::new(stream);
-        let mut asked = transmit(&reader.stream, line.as_bytes(), deadline);
-        while asked.is_ok() && reader.bytes.len() < ACKNOWLEDGEMENT.len() {
-            asked = reader.more(deadline);
-        }
-        match asked {
-            Ok(()) if reader.bytes.starts_with(ACKNOWLEDGEMENT.as_bytes()) => Some(reader),
-            Err(Errno::ETIMEDOUT) => {
-                self.set_silent();
-                None
+        while reader.bytes.len() < ACKNOWLEDGEMENT.len() {
+            if let Err(err) = reader.more(deadline) {
+                return self.unanswered(err);
             }
-            // The agent ended, or serves too many calls, or this is not the agent.
-            Ok(()) | Err(_) => None,
         }
+        // Anything else is not the agent.
+        let is_acknowledged = reader.bytes.starts_with(ACKNOWLEDGEMENT.as_bytes());
+        is_acknowledged.then_some(reader)
+    }
+
+    /// Remembers that the agent is silent. An agent that ended or serves too many calls closes the
+    /// connection instead.
+    fn unanswered<T>(&mut self, err: Errno) -> Option<T> {
+        if err == Errno::ETIMEDOUT {
+            self.set_silent();
+        }
+        None
     }
 
     /// Connects without waiting. A stopped agent with a full queue refuses with EAGAIN.
@@ -224,6 +246,33 @@ impl Agent {
     }
 }
 
+/// Returns the result of a change of the pod's status from the agent's answer. `None` if that is no
+/// answer.
+fn written(
+    text: Result<String, String>,
+    pod: &ObjectName,
+    doing: &str,
+) -> Option<Result<(), SourceError>> {
+    let failed = |why: &str| {
+        let why = format!("{doing}: agent: {why}");
+        Err(SourceError::Passing { why })
+    };
+    let answer = match text {
+        Ok(text) => Answer::parse(&text, pod)?,
+        Err(why) => return Some(failed(&why)),
+    };
+    Some(match answer {
+        Answer {
+            pod: Answered::Absent,
+            ..
+        } => Err(SourceError::NotFound {
+            what: format!("pod {pod}"),
+        }),
+        Answer { is_published, .. } if is_published => Ok(()),
+        Answer { why, .. } => failed(&why),
+    })
+}
+
 /// Sends all bytes.
 fn transmit(stream: &OwnedFd, mut bytes: &[u8], deadline: Instant) -> nix::Result<()> {
     while !bytes.is_empty() {
@@ -237,17 +286,19 @@ fn transmit(stream: &OwnedFd, mut bytes: &[u8], deadline: Instant) -> nix::Resul
     Ok(())
 }
 
-/// Waits for an event of the socket. Fails with `ETIMEDOUT` at the deadline.
+/// Waits for an event of the socket. Fails with `ETIMEDOUT` at the deadline, unless the event has
+/// come before.
 fn wait(stream: &OwnedFd, event: PollFlags, deadline: Instant) -> nix::Result<()> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Errno::ETIMEDOUT);
+        let mut left = deadline.saturating_duration_since(Instant::now());
+        let is_last = left.is_zero();
+        if !is_last {
+            // Rounded up, or the last millisecond would be spent in a busy loop.
+            left = left.saturating_add(Duration::from_millis(1));
         }
-        // Rounded up, or the last millisecond would be spent in a busy loop.
-        let left = left.saturating_add(Duration::from_millis(1));
         let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(stream.as_fd(), event)], limit) {
+            Ok(0) if is_last => return Err(Errno::ETIMEDOUT),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(()),
             Err(errno) => return Err(errno),
@@ -265,6 +316,21 @@ impl Reader {
     fn new(stream: OwnedFd) -> Self {
         let bytes = Vec::with_capacity(BUFFER);
         Self { stream, bytes }
+    }
+
+    /// Returns the rest of the answer, without its end. An error if it is not complete within
+    /// `limit`; `None` if the connection ends before.
+    fn rest(mut self, limit: Duration) -> Option<Result<String, String>> {
+        let deadline = Instant::now() + limit;
+        while !self.is_complete() {
+            match self.more(deadline) {
+                Ok(()) => {}
+                Err(Errno::ETIMEDOUT) => return Some(Err(format!("no answer within {limit:?}"))),
+                Err(_) => return None,
+            }
+        }
+        let answer = &self.bytes[ACKNOWLEDGEMENT.len()..self.bytes.len() - END.len()];
+        String::from_utf8(answer.to_vec()).ok().map(Ok)
     }
 
     /// Waits for bytes and adds them. The end of the stream is an error.

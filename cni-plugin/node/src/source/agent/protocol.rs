@@ -13,7 +13,7 @@ use braid_core::k8s::source::Event;
 use braid_core::k8s::{ObjectName, names};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The agent's socket.
 pub const SOCKET: &str = "/run/braid/agent.sock";
@@ -51,6 +51,8 @@ pub enum AgentRequest {
     Claim(ObjectName),
     /// Publish a pod's status and events.
     Publish(Publication),
+    /// Remove the status of a failed ADD.
+    Withdraw(Withdrawal),
 }
 
 /// Status and events of a pod, to be published.
@@ -70,9 +72,31 @@ pub struct Publication {
     /// True if the call waits until the status is published.
     #[serde(default)]
     pub is_awaited: bool,
+    /// Time of the call, if it does not wait.
+    #[serde(default)]
+    pub sent: Option<SystemTime>,
+}
+
+/// Status of a pod to be removed, because the ADD failed after it was published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawal {
+    /// The pod.
+    pub pod: ObjectName,
+    /// Its uid; of a static pod, the one in its annotations.
+    pub uid: String,
+    /// ID of the container, which is in the entries to remove.
+    pub container_id: String,
+    /// Value of the annotation before the ADD.
+    pub seen: Option<String>,
 }
 
 impl AgentRequest {
+    /// True if the call does not wait for the answer. The agent then serves the request even after
+    /// the call has closed the connection.
+    pub fn is_report(&self) -> bool {
+        matches!(self, Self::Publish(publication) if !publication.is_awaited)
+    }
+
     /// Parses a line without its end; `None` for anything but a request.
     pub fn parse(line: &[u8]) -> Option<Self> {
         if line.len() > MAX_LINE {
@@ -92,6 +116,11 @@ impl AgentRequest {
                 let publication: Publication = serde_json::from_str(rest).ok()?;
                 let is_valid = is_object(&publication.pod) && is_uid(&publication.uid);
                 is_valid.then_some(Self::Publish(publication))
+            }
+            "withdraw" => {
+                let withdrawal: Withdrawal = serde_json::from_str(rest).ok()?;
+                let is_valid = is_object(&withdrawal.pod) && is_uid(&withdrawal.uid);
+                is_valid.then_some(Self::Withdraw(withdrawal))
             }
             _ => None,
         }
@@ -123,11 +152,8 @@ impl Display for AgentRequest {
                 each(f, networks)
             }
             Self::Claim(claim) => write!(f, "claim {claim}"),
-            Self::Publish(publication) => {
-                // Texts and names always become JSON; the agent refuses an empty text.
-                let json = serde_json::to_string(publication).unwrap_or_default();
-                write!(f, "publish {json}")
-            }
+            Self::Publish(publication) => write!(f, "publish {}", json(publication)),
+            Self::Withdraw(withdrawal) => write!(f, "withdraw {}", json(withdrawal)),
         }
     }
 }
@@ -148,7 +174,7 @@ pub enum AnswerLine<'a> {
     Claim(&'a str),
     /// The API has no such claim.
     NoClaim,
-    /// The status is published.
+    /// The status is published, or withdrawn.
     Published,
     /// The reason why the agent does not know the rest.
     Unknown(&'a str),
@@ -187,6 +213,11 @@ impl Display for AnswerLine<'_> {
             Self::Unknown(why) => writeln!(f, "unknown {}", why.replace(char::is_control, " ")),
         }
     }
+}
+
+/// Texts and names always become JSON; the agent refuses an empty text.
+fn json(message: &impl Serialize) -> String {
+    serde_json::to_string(message).unwrap_or_default()
 }
 
 fn object(text: &str) -> Option<ObjectName> {
@@ -245,6 +276,13 @@ mod tests {
                     "lan/\n",
                 )],
                 is_awaited: true,
+                sent: Some(SystemTime::UNIX_EPOCH),
+            }),
+            AgentRequest::Withdraw(Withdrawal {
+                pod: name("default/web"),
+                uid: "u".into(),
+                container_id: "4a".into(),
+                seen: None,
             }),
         ];
         for request in requests {
@@ -258,7 +296,7 @@ mod tests {
     #[test]
     fn anything_but_a_request_is_refused() {
         let long = format!("networks lan/{}", "a".repeat(MAX_LINE));
-        let lines: [&[u8]; 16] = [
+        let lines: [&[u8]; 17] = [
             b"",
             b" ",
             b"\0\xff\xfe",
@@ -274,6 +312,7 @@ mod tests {
             b"claim lan/a lan/b",
             b"publish {",
             br#"publish {"pod":{"namespace":"a/b","name":"c"},"uid":"u","status":"[]"}"#,
+            br#"withdraw {"pod":{"namespace":"a","name":"c"},"uid":"","container_id":"4a"}"#,
             long.as_bytes(),
         ];
         for line in lines {

@@ -78,6 +78,55 @@ fn hold(mut stream: UnixStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
+fn status() -> Publication {
+    Publication {
+        pod: name("web"),
+        uid: "u".into(),
+        status: Some("[]".into()),
+        seen: None,
+        events: Vec::new(),
+        is_awaited: true,
+        sent: None,
+    }
+}
+
+#[test]
+fn a_report_is_not_acknowledged_and_a_status_only_at_its_end() {
+    let place = Place::new();
+    let mut agent = place.agent();
+    // Nothing accepts yet.
+    let is_sent = agent.report(Publication {
+        is_awaited: false,
+        ..status()
+    });
+    assert!(is_sent);
+    let begun = agent.begin(status()).expect("sent");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut report = String::new();
+            let (mut stream, _) = place.listener.accept().expect("a report");
+            stream.read_to_string(&mut report).expect("a whole report");
+            assert!(report.starts_with("publish {"), "{report}");
+            let (mut stream, _) = place.listener.accept().expect("a status");
+            stream.write_all(b"+\npublished\nend\n").expect("written");
+        });
+        assert_eq!(agent.finish(begun), Some(Ok(())));
+    });
+    assert!(!place.folder.path().join("silent").exists());
+}
+
+#[test]
+fn kernel_work_that_takes_long_does_not_make_the_agent_silent() {
+    let place = Place::new();
+    let mut agent = place.agent();
+    let mut begun = agent.begin(status()).expect("sent");
+    let (mut stream, _) = place.listener.accept().expect("a status");
+    stream.write_all(b"+\npublished\nend\n").expect("written");
+    begun.sent.deadline = Instant::now();
+    assert_eq!(agent.finish(begun), Some(Ok(())));
+    assert!(!place.folder.path().join("silent").exists());
+}
+
 #[test]
 fn agent_that_is_away_or_breaks_the_protocol_is_not_waited_for() {
     let place = Place::new();

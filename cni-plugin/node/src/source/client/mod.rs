@@ -5,12 +5,14 @@
 pub mod protocol;
 
 use crate::sys::executable;
+use braid_core::cni::Json;
 use braid_core::k8s::dynamic::{Given, Offered};
-use braid_core::k8s::source::{Edit, Event, Source, SourceError};
+use braid_core::k8s::source::{Edit, Event, News, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use protocol::{ARGUMENT, Asked, ClientAnswer, ClientRequest, Limits, Opening, PROGRAM};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,16 @@ pub(super) struct Client {
     /// Limit of each further method call, if it is shorter than [`Limits::call`].
     limit: Option<Duration>,
     running: Option<Running>,
+    status: Status,
+}
+
+/// State of publishing a status.
+#[derive(Debug)]
+enum Status {
+    None,
+    /// The client program publishes it, and has not answered.
+    Begun,
+    Ended(Result<(), SourceError>),
 }
 
 impl Client {
@@ -38,6 +50,7 @@ impl Client {
             limits,
             limit: None,
             running: None,
+            status: Status::None,
         }
     }
 
@@ -66,7 +79,13 @@ impl Client {
         request: ClientRequest,
         value: &dyn Fn(Option<&str>) -> Option<String>,
     ) -> Result<T, SourceError> {
-        let longest = self.limits.process + GRACE;
+        self.settle();
+        self.send(limit, request)?;
+        self.answer(value)
+    }
+
+    /// Sends a request, and starts the program first if it does not run.
+    fn send(&mut self, limit: Option<Duration>, request: ClientRequest) -> Result<(), SourceError> {
         let running = if let Some(running) = self.running.take() {
             running
         } else {
@@ -74,12 +93,33 @@ impl Client {
             Running::start(&program, &self.kubeconfig, self.limits)?
         };
         let running = self.running.insert(running);
-        let answer = running.answer(&Asked { limit, request }, value, longest);
-        answer.unwrap_or_else(|err| {
-            // Its next answer would be that of this request.
-            self.running = None;
-            Err(failed("ask", &err))
-        })
+        let sent = running.send(&Asked { limit, request });
+        sent.map_err(|err| self.end(&err))
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &mut self,
+        value: &dyn Fn(Option<&str>) -> Option<String>,
+    ) -> Result<T, SourceError> {
+        let longest = self.limits.process + GRACE;
+        let answer = match &mut self.running {
+            Some(running) => running.answer(value, longest),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        answer.unwrap_or_else(|err| Err(self.end(&err)))
+    }
+
+    /// Ends the program after an error. Its next answer would be that of an earlier request.
+    fn end(&mut self, err: &io::Error) -> SourceError {
+        self.running = None;
+        failed("ask", err)
+    }
+
+    /// Waits until a status is published, if it has begun.
+    fn settle(&mut self) {
+        if matches!(self.status, Status::Begun) {
+            self.status = Status::Ended(self.answer(&keep));
+        }
     }
 }
 
@@ -134,15 +174,13 @@ impl Running {
         self.stream.get_mut().write_all(&line)
     }
 
-    /// Sends a request and returns its answer. `value` computes the new value of an annotation.
+    /// Returns the answer of the last request. `value` computes the new value of an annotation.
     fn answer<T: DeserializeOwned>(
         &mut self,
-        asked: &Asked,
         value: &dyn Fn(Option<&str>) -> Option<String>,
         longest: Duration,
     ) -> io::Result<Result<T, SourceError>> {
         self.stream.get_ref().set_read_timeout(Some(longest))?;
-        self.send(asked)?;
         let mut line = String::new();
         loop {
             line.clear();
@@ -205,6 +243,36 @@ impl Source for Client {
             seen: edit.seen.cloned(),
         };
         self.ask_within(self.limit, request, edit.value)
+    }
+
+    fn begin(&mut self, pod: &Pod, entries: &[Json]) -> bool {
+        self.settle();
+        let request = ClientRequest::Publish {
+            pod: pod.clone(),
+            status: Json::Array(entries.to_vec()).to_string(),
+        };
+        self.status = match self.send(self.limit, request) {
+            Ok(()) => Status::Begun,
+            Err(err) => Status::Ended(Err(err)),
+        };
+        true
+    }
+
+    fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
+        if matches!(self.status, Status::None) {
+            self.begin(pod, news.entries);
+        }
+        self.settle();
+        for event in news.events {
+            // The status has failed in the same way.
+            if event.severity == Severity::Warning {
+                let _ = self.tell(&pod.name, &pod.uid, event);
+            }
+        }
+        match mem::replace(&mut self.status, Status::None) {
+            Status::Ended(published) => published,
+            Status::None | Status::Begun => Ok(()),
+        }
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {

@@ -9,7 +9,7 @@
 //! ```
 
 use braid_core::k8s::source::{Event, SourceError};
-use braid_core::k8s::{IpamClaim, ObjectName};
+use braid_core::k8s::{IpamClaim, ObjectName, Pod};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,6 +79,13 @@ pub enum ClientRequest {
     },
     /// These networks.
     Nads(Vec<ObjectName>),
+    /// Publish the status of a pod.
+    Publish {
+        /// The pod as the call read it.
+        pod: Pod,
+        /// Entries for the annotation `network-status`, as JSON.
+        status: String,
+    },
     /// Change an annotation. The client asks for the new value of each value that it finds.
     Annotate {
         /// The pod.

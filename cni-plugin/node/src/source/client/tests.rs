@@ -26,7 +26,8 @@ fn ask(
         limit: None,
         request: ClientRequest::ClaimUids,
     };
-    running.answer(&asked, value, longest)
+    running.send(&asked)?;
+    running.answer(value, longest)
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! The status that the agent writes beside the kernel work of a call.
+
+use super::await_true;
+use super::socket::{Pod, Served, asks};
+use crate::{Value, annotations, json};
+use braid_core::k8s::{NETWORK_STATUS, NETWORKS};
+use std::fs;
+
+/// Log of the system calls of a plugin call.
+const TRACE: &str = "/run/trace";
+
+fn status(node: &Served, pod: &Pod) -> Value {
+    annotations(&node.pair.world.get("pod", &pod.name))[NETWORK_STATUS].clone()
+}
+
+#[test]
+fn the_status_is_sent_before_the_first_link_is_made_and_written_before_the_answer() {
+    let Some(node) = Served::new("status-beside", 161) else {
+        return;
+    };
+    let pod = node.pod("web", &asks());
+    let traced = format!("strace -f -s 64 -o {TRACE} -e trace=sendto,sendmsg,write,writev");
+    let call = pod.call.clone().under(&traced);
+    call.add().result();
+    assert!(
+        status(&node, &pod)
+            .as_str()
+            .is_some_and(|text| text.contains("net1"))
+    );
+    let trace = fs::read_to_string(TRACE).expect("a trace");
+    let line = |words: &str| {
+        let found = trace.lines().position(|line| line.contains(words));
+        found.unwrap_or_else(|| panic!("no {words} in {trace}"))
+    };
+    let [begun, made] = ["\"publish {", "RTM_NEWLINK"].map(line);
+    assert!(begun < made, "{trace}");
+    pod.call.del().ok();
+    assert_eq!(node.requests(), [""; 0]);
+}
+
+#[test]
+fn a_failed_add_takes_its_status_back() {
+    let Some(node) = Served::new("status-back", 162) else {
+        return;
+    };
+    // Only the kernel finds the value wrong, after the status was sent.
+    let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.forwarding": "none"}});
+    let lan = json!({"type": "bridge", "bridge": "lan1", "ipam": {"type": "host-local", "subnet": "10.162.129.0/24"}});
+    let config = json!({"cniVersion": "1.0.0", "plugins": [lan, tuning]});
+    let world = &node.pair.world;
+    world.create_nad("wrong", &json!({"config": config.to_string()}));
+    let other = json!([{"name": "other/writer", "interface": "net7"}]).to_string();
+    let pod = node.pod("web", &json!({NETWORKS: "wrong", NETWORK_STATUS: other}));
+    pod.call.add().error();
+    await_true("the status of before", || {
+        let found = status(&node, &pod);
+        let text = found.as_str().unwrap_or("[]");
+        let entries: Value = serde_json::from_str(text).expect("JSON");
+        entries
+            .as_array()
+            .is_some_and(|all| all.len() == 1 && all[0]["interface"] == "net7")
+    });
+    let mut written = node.requests_of_agent();
+    written.retain(|request| request == "patch pods");
+    assert_eq!(written.len(), 2, "the status, and its end");
+    pod.call.del().ok();
+    assert_eq!(node.requests(), [""; 0]);
+}
+
+#[test]
+fn a_status_that_waited_for_a_stopped_agent_does_not_change_a_newer_one() {
+    let Some(node) = Served::new("status-late", 163) else {
+        return;
+    };
+    let nothing = json!({});
+    let [old, new] = ["old", "new"].map(|name| node.pod(name, &nothing).passing(&nothing));
+    node.agent.signal("STOP");
+    old.call.add().result();
+    let other = json!([{"name": "other/writer", "interface": "net7"}]).to_string();
+    let annotation = format!("{NETWORK_STATUS}={other}");
+    let world = &node.pair.world;
+    let annotate = [
+        "annotate",
+        "pod",
+        "old",
+        "-n",
+        &world.namespace,
+        &annotation,
+    ];
+    world.server.kubectl(&annotate, None);
+    new.call.add().result();
+    // Without another writer, a status may be older.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    node.agent.signal("CONT");
+    node.await_status(&new, &["eth0"]);
+    assert_eq!(status(&node, &old), other);
+    for pod in [old, new] {
+        pod.call.del().ok();
+    }
+}
