@@ -5,7 +5,7 @@ use crate::state::bin;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const KUBERNETES: &str = "1.36.3";
 const KUBERNETES_COMMANDS: &[&str] = &[
@@ -49,18 +49,7 @@ fn is_built(command: &str, version: &str) -> bool {
 
 fn kubernetes() -> Result<()> {
     const MODULE: &str = "k8s.io/kubernetes";
-    let found = sh::read(&mut sh::cmd(
-        "go",
-        [
-            "mod",
-            "download",
-            "-json",
-            &format!("{MODULE}@v{KUBERNETES}"),
-        ],
-    ))?;
-    let found: serde_json::Value =
-        serde_json::from_str(&found).context("parse the output of `go mod download`")?;
-    let own = Path::new(found["Dir"].as_str().unwrap_or_default()).join("go.mod");
+    let own = module_dir(MODULE, &format!("v{KUBERNETES}"))?.join("go.mod");
     let own = fs::read_to_string(&own).with_context(|| format!("read {}", own.display()))?;
     let minor = KUBERNETES.trim_start_matches("1.");
     let mut go_mod = format!("require {MODULE} v{KUBERNETES}\n");
@@ -73,6 +62,18 @@ fn kubernetes() -> Result<()> {
         "-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={major_minor}"
     );
     go_build(&bin(), &go_mod, MODULE, KUBERNETES_COMMANDS, &stamp, "")
+}
+
+/// Downloads a Go module and returns its folder, which is read-only.
+pub(crate) fn module_dir(module: &str, version: &str) -> Result<PathBuf> {
+    let module = format!("{module}@{version}");
+    let found = sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &module]))?;
+    let found: serde_json::Value =
+        serde_json::from_str(&found).context("parse the output of `go mod download`")?;
+    let dir = found["Dir"].as_str();
+    Ok(dir
+        .with_context(|| format!("{module} has no folder"))?
+        .into())
 }
 
 fn containerd() -> Result<()> {

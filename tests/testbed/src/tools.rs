@@ -19,6 +19,12 @@ const OTHER_RELEASES: [&str; 3] = [
 /// Release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
 const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
+/// Release of flannel that braid is compared with.
+const FLANNEL: &str = "v0.28.10";
+const FLANNEL_MODULE: &str = "github.com/flannel-io/flannel";
+/// Backends without which flanneld is built: the first needs the SDK of a cloud, the second needs
+/// cgo.
+const LEFT_OUT: [&str; 2] = ["tencentvpc", "udp"];
 const REFERENCE_PLUGINS: [&str; 16] = [
     "main/bridge",
     "main/dummy",
@@ -92,6 +98,60 @@ pub fn multus() -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Returns the path of flanneld, and builds it if it is missing. It lacks the backends
+/// [`LEFT_OUT`].
+pub fn flanneld() -> Result<PathBuf> {
+    let dir = sh::cache().join("tools");
+    let program = dir.join("flanneld");
+    if !program.is_file() {
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        build_flanneld(&program).context("build flanneld")?;
+    }
+    Ok(program)
+}
+
+/// Builds flanneld from a copy of its module, with the versions that the module requires.
+fn build_flanneld(program: &Path) -> Result<()> {
+    eprintln!("building flanneld");
+    let module = binaries::module_dir(FLANNEL_MODULE, FLANNEL)?;
+    let copy = sh::cache().join("build/flannel");
+    if copy.exists() {
+        fs::remove_dir_all(&copy).with_context(|| format!("remove {}", copy.display()))?;
+    }
+    fs::create_dir_all(&copy).with_context(|| format!("create {}", copy.display()))?;
+    let mut copying = sh::cmd("cp", ["--recursive", "--no-preserve=mode"]);
+    copying.args(["go.mod", "go.sum", "pkg"].map(|part| module.join(part)));
+    sh::run(copying.arg(&copy))?;
+    let main = module.join("main.go");
+    let text = fs::read_to_string(&main).with_context(|| format!("read {}", main.display()))?;
+    fs::write(copy.join("main.go"), without_backends(&text)).context("write main.go")?;
+    let stamp = format!("-s -w -X {FLANNEL_MODULE}/pkg/version.Version={FLANNEL}");
+    let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", &stamp, "-o"]);
+    sh::run(
+        go.arg(program)
+            .arg(".")
+            .current_dir(&copy)
+            .env("CGO_ENABLED", "0"),
+    )
+}
+
+/// Returns the text of flanneld's main.go without the imports that register [`LEFT_OUT`].
+fn without_backends(text: &str) -> String {
+    let is_left_out = |line: &str| {
+        LEFT_OUT
+            .iter()
+            .any(|backend| line.ends_with(&format!("/pkg/backend/{backend}\"")))
+    };
+    let mut kept = String::new();
+    for line in text.lines() {
+        if !is_left_out(line) {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
 /// Returns the Go module of Multus with its version, in the syntax of `go` commands.
 pub(crate) fn multus_module() -> String {
     format!("{MULTUS_MODULE}@{MULTUS}")
@@ -115,4 +175,18 @@ pub fn podman() -> Result<()> {
         ("busybox", "busybox-static"),
         ("iptables", "iptables"),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_of_backends_that_are_left_out_are_removed_and_no_others() {
+        let text = "import (\n\t_ \"github.com/flannel-io/flannel/pkg/backend/hostgw\"\n\
+                    \t_ \"github.com/flannel-io/flannel/pkg/backend/tencentvpc\"\n\
+                    \t_ \"github.com/flannel-io/flannel/pkg/backend/udp\"\n)\n";
+        let expected = "import (\n\t_ \"github.com/flannel-io/flannel/pkg/backend/hostgw\"\n)\n";
+        assert_eq!(without_backends(text), expected);
+    }
 }
