@@ -33,7 +33,11 @@ struct AttachedPod {
 impl<'a> Attached<'a> {
     /// Creates a node without pods for the plugins in `dir`.
     pub(crate) fn new(conflist: &Conflist, dir: &'a Path) -> Result<Self> {
-        let node = site::node_for(conflist, dir)?;
+        Self::to(site::node_for(conflist, dir)?, dir)
+    }
+
+    /// Uses a node without pods for the plugins in `dir`.
+    pub(crate) fn to(node: Node, dir: &'a Path) -> Result<Self> {
         let outside = Outside::of(&node).context("move the uplink's far end")?;
         Ok(Attached {
             node,

@@ -1,7 +1,7 @@
 //! Command line of `braid-bench`.
 
 use crate::options::Common;
-use crate::{hostport, pods, shaping};
+use crate::{fabric, hostport, pods, shaping};
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
@@ -68,6 +68,8 @@ pub(crate) enum Other {
     Hostport(hostport::cli::Args),
     /// Measure attachment latency of plugins that query an API server for a pod's networks
     Pods(pods::cli::Args),
+    /// Measure TCP throughput and request latency between pods of two nodes
+    Fabric(fabric::cli::Args),
 }
 
 impl Cli {

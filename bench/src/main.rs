@@ -11,7 +11,8 @@
 //!
 //! `braid-bench shaping` measures the effect of `bandwidth` plugins on traffic, see [`shaping`];
 //! `braid-bench hostport` measures `portmap` plugins, see [`hostport`]. `braid-bench pods` measures
-//! plugins that query an API server, see [`pods`].
+//! plugins that query an API server, see [`pods`]; `braid-bench fabric` measures traffic between
+//! nodes, see [`fabric`].
 
 mod attached;
 mod budget;
@@ -20,6 +21,7 @@ mod chain;
 mod cli;
 mod conflist;
 mod daemon;
+mod fabric;
 mod floor;
 mod hostport;
 mod lease;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Some(cli::Other::Shaping(args)) => shaping::run(args),
         Some(cli::Other::Hostport(args)) => hostport::run(args),
         Some(cli::Other::Pods(args)) => pods::run(args),
+        Some(cli::Other::Fabric(args)) => fabric::run(args),
         None => run::run(&cli),
     };
     match done {

@@ -188,6 +188,13 @@ pub(crate) fn set_up(index: u32) -> Request {
     (Message::NewLink(link), 0)
 }
 
+pub(crate) fn set_mtu(index: u32, mtu: u32) -> Request {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::Mtu(mtu));
+    (Message::SetLink(link), 0)
+}
+
 /// Returns a request that moves the link into another network namespace, where it is down.
 pub(crate) fn move_link(index: u32, netns: BorrowedFd<'_>) -> Request {
     let mut link = LinkMessage::default();

@@ -17,8 +17,9 @@ const STATE: [&str; 3] = ["/run", "/var/lib/cni", "/var/lib/braid"];
 const UPLINK: &str = "eth0";
 /// Link that host-device moves, and its other end.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
-/// Link from the node to the network namespace in which the bench and the API server run.
-const LAN: &str = "lan";
+/// Link from the node to the network namespace in which the bench and the API server run, also
+/// through a bridge.
+pub(crate) const LAN: &str = "lan";
 /// Name of the uplink's other end.
 pub(crate) const OUTSIDE: &str = "outside";
 // TEST-NET-1, which no configuration should use for pods.

@@ -115,6 +115,12 @@ impl Common {
     }
 }
 
+/// Returns the value of a directory.
+pub(crate) fn named<'a, T>(values: &'a [Named<T>], name: &str) -> Option<&'a T> {
+    let found = values.iter().find(|named| named.name == name);
+    found.map(|named| &named.value)
+}
+
 /// Returns the name that a value has on the command line.
 pub(crate) fn word(value: &impl ValueEnum) -> String {
     value

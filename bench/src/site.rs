@@ -107,7 +107,7 @@ impl<'a> Site<'a> {
 
     /// Starts the plugins' daemon, which runs as long as the node.
     pub(crate) fn start(&mut self, daemon: &Path) -> Result<()> {
-        self.daemon = Some(Daemon::start(&self.node, daemon)?);
+        self.daemon = Some(Daemon::start(&self.node, daemon, &[])?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Command line of `braid-bench pods`.
 
-use crate::options::{Common, Named};
+use crate::options::{Common, Named, named};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,30 +65,26 @@ impl Args {
 
     /// Returns `CNI_ARGS` of a directory's calls.
     pub(crate) fn cni_args(&self, name: &str) -> &str {
-        of(&self.pod, name).map_or("", String::as_str)
+        named(&self.pod, name).map_or("", String::as_str)
     }
 
     pub(crate) fn interfaces(&self, name: &str) -> impl Iterator<Item = &str> {
-        of(&self.interfaces, name)
+        named(&self.interfaces, name)
             .into_iter()
             .flat_map(|names| names.split(','))
     }
 
     pub(crate) fn daemon(&self, name: &str) -> Option<&Path> {
-        of(&self.daemon, name).map(PathBuf::as_path)
+        named(&self.daemon, name).map(PathBuf::as_path)
     }
 
     pub(crate) fn far(&self, name: &str) -> Option<&Path> {
-        of(&self.far, name).map(PathBuf::as_path)
+        named(&self.far, name).map(PathBuf::as_path)
     }
 
     pub(crate) fn round_trip(&self) -> Duration {
         Duration::from_millis(self.round_trip)
     }
-}
-
-fn of<'a, T>(all: &'a [Named<T>], name: &str) -> Option<&'a T> {
-    all.iter().find(|of| of.name == name).map(|of| &of.value)
 }
 
 #[cfg(test)]
