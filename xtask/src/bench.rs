@@ -2,6 +2,7 @@
 //! budgets.
 
 mod agent;
+mod api;
 mod budget;
 mod cluster;
 mod command;

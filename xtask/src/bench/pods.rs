@@ -8,17 +8,16 @@
 //!  braid-bench pods: nodes of thin, thick, braid, … ───┘
 //! ```
 
+use super::api::Api;
 use super::command::{Args, bench, conflist_path};
 use crate::build;
 use anyhow::{Context, Result};
-use braid_testbed::api_server::{ApiServer, PORT};
+use braid_testbed::api_server::PORT;
 use braid_testbed::relay::relay;
 use braid_testbed::{API_SERVER, binaries, sh, tools};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,8 +44,7 @@ const MULTUS_RBAC: &str = "xtask/bench/multus-rbac.yaml";
 
 /// API server, and the files for braid and Multus.
 struct Setup<'a> {
-    server: ApiServer,
-    dir: PathBuf,
+    api: Api,
     /// Folder of Multus' delegates.
     reference: &'a Path,
     /// Tokens of the accounts `braid` and `multus`.
@@ -75,14 +73,8 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
         ("served", braid),
     ];
     let mut bench = bench(&plugins, &out.join("pods.json"), Some("pods"))?;
-    let dir = out.join("pods");
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
-    }
     // From here on this process and its children are in a new network namespace.
-    unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace (needs root)")?;
-    sh::ip("link set lo up")?;
-    let setup = Setup::new(dir, reference)?;
+    let setup = Setup::new(Api::start(out.join("pods"))?, reference)?;
     listen_far_away()?;
     bench
         .args(setup.pods()?)
@@ -92,21 +84,19 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
     bench.args(WITH_NETWORKS.map(|name| format!("--interfaces={name}=net1,net2")));
     bench.args(["--baseline=thick", "--runs", &args.runs.to_string()]);
     bench.arg(format!("--round-trip={}", 2 * WAY.as_millis()));
-    bench.arg("--audit-log").arg(setup.server.audit_log());
+    bench.arg("--audit-log").arg(setup.api.server.audit_log());
     sh::run(bench.args(args.enforce.then_some("--enforce")))
 }
 
 impl<'a> Setup<'a> {
-    fn new(dir: PathBuf, reference: &'a Path) -> Result<Self> {
-        let server = ApiServer::start(&dir.join("api-server"))?;
-        server.kubectl(&["apply", "-f", MULTUS_RBAC], None)?;
+    fn new(api: Api, reference: &'a Path) -> Result<Self> {
+        api.server.kubectl(&["apply", "-f", MULTUS_RBAC], None)?;
         let tokens = [
-            server.create_token("braid")?,
-            server.create_token("multus")?,
+            api.server.create_token("braid")?,
+            api.server.create_token("multus")?,
         ];
         Ok(Self {
-            server,
-            dir,
+            api,
             reference,
             tokens,
         })
@@ -124,18 +114,19 @@ impl<'a> Setup<'a> {
 
     /// Creates a pod and returns its `CNI_ARGS`.
     fn pod(&self, name: &str) -> Result<String> {
-        self.server.kubectl(&["create", "namespace", name], None)?;
+        let create = ["create", "namespace", name];
+        self.api.server.kubectl(&create, None)?;
         let mut annotations = json!({});
         if WITH_NETWORKS.contains(&name) {
             for network in ["lan", "served"] {
                 let config = fs::read_to_string(conflist_path(&format!("pod-{network}")))?;
-                self.create(&json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+                self.api.create(&json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
                     "metadata": {"name": network, "namespace": name}, "spec": {"config": config}}))?;
             }
             annotations = json!({"k8s.v1.cni.cncf.io/networks": networks().to_string()});
         }
         // Multus' daemon watches the pods of its node.
-        let pod = self.create(&json!({"apiVersion": "v1", "kind": "Pod",
+        let pod = self.api.create(&json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "pod", "namespace": name, "annotations": annotations},
             "spec": {"nodeName": name, "containers": [{"name": "main", "image": "none"}]}}))?;
         let uid = pod["metadata"]["uid"]
@@ -144,13 +135,6 @@ impl<'a> Setup<'a> {
         Ok(format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={name};K8S_POD_NAME=pod;K8S_POD_UID={uid}"
         ))
-    }
-
-    fn create(&self, object: &Value) -> Result<Value> {
-        let made = self
-            .server
-            .kubectl(&["create", "-o", "json", "-f", "-"], Some(object))?;
-        serde_json::from_str(&made).context("kubectl printed no JSON")
     }
 
     /// Writes all conflists. Returns the options of `braid-bench` that name them.
@@ -212,34 +196,23 @@ impl<'a> Setup<'a> {
             plugin["runtimeConfig"] = json!({"portMappings": requests["portMappings"],
                 "bandwidth": requests["bandwidth"]});
         }
-        self.write("served.conflist", &list.to_string())
+        self.api.write("served.conflist", &list.to_string())
     }
 
     /// Writes a list with one plugin. Returns its path.
     fn conflist(&self, name: &str, plugin: &Value) -> Result<String> {
         let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]});
-        let path = self.write(&format!("{name}.conflist"), &list.to_string())?;
+        let path = self
+            .api
+            .write(&format!("{name}.conflist"), &list.to_string())?;
         Ok(path.display().to_string())
     }
 
     /// Writes the kubeconfig of a service account, for the API server at `port`.
     fn kubeconfig(&self, account: &str, port: u16) -> Result<PathBuf> {
-        let token = if account == "braid" {
-            &self.tokens[0]
-        } else {
-            &self.tokens[1]
-        };
-        let server = format!("https://{API_SERVER}:{port}");
-        let cluster = json!({"server": server, "certificate-authority": self.server.pki("ca.crt")});
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "current-context": "c",
-        });
-        self.write(&format!("{account}-{port}.kubeconfig"), &config.to_string())
+        let [braid, multus] = &self.tokens;
+        let token = if account == "braid" { braid } else { multus };
+        self.api.kubeconfig(account, token, port)
     }
 
     /// Writes a script that runs Multus' daemon. The script first creates the files that the daemon
@@ -250,22 +223,20 @@ impl<'a> Setup<'a> {
         const NETWORKS: &str = "/run/net.d";
         let config = json!({"cniVersion": "1.0.0", "binDir": self.reference, "logToStderr": true, "logLevel": "error",
             "multusConfigFile": "auto", "multusAutoconfigDir": NETWORKS, "cniConfigDir": NETWORKS});
-        let config = self.write("daemon.json", &config.to_string())?;
-        let token = self.write("token", &self.tokens[1])?;
+        let config = self.api.write("daemon.json", &config.to_string())?;
+        let token = self.api.write("token", &self.tokens[1])?;
         let script = format!(
-            "#!/bin/sh -e\nexec > {log} 2>&1\nmkdir -p {ACCOUNT} {NETWORKS}\n\
+            "mkdir -p {ACCOUNT} {NETWORKS}\n\
              cp {token} {ACCOUNT}/token\ncp {ca} {ACCOUNT}/ca.crt\ncp {network} {NETWORKS}\n\
              export KUBERNETES_SERVICE_HOST={API_SERVER} KUBERNETES_SERVICE_PORT={PORT} MULTUS_NODE_NAME=thick\n\
-             exec {daemon} -config {config}\n",
-            log = self.dir.join("multus-daemon.log").display(),
+             exec {daemon} -config {config}",
             token = token.display(),
-            ca = self.server.pki("ca.crt").display(),
+            ca = self.api.server.pki("ca.crt").display(),
             network = conflist_path("bridge").display(),
             daemon = tools::multus()?.join("multus-daemon").display(),
             config = config.display(),
         );
-        let path = self.write("multus-daemon.sh", &script)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        let path = self.api.script("multus-daemon", &script)?;
         Ok(format!("--daemon=thick={}", path.display()))
     }
 
@@ -273,19 +244,13 @@ impl<'a> Setup<'a> {
     /// `braid-bench` that name the scripts.
     fn agents(&self, program: &Path) -> Result<Vec<String>> {
         // The nodes have no pod ranges, so the agents only answer calls.
-        let config = self.write("agent.yaml", "mode: none\n")?;
-        let kubeconfig = self.kubeconfig("braid", PORT)?;
+        let config = self.api.write("agent.yaml", "mode: none\n")?;
         let mut options = Vec::new();
         for (name, is_stopped) in AGENTS {
-            self.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))?;
-            let agent = format!(
-                "setpriv --pdeathsig KILL {program} --kubeconfig {kubeconfig} --node-name {name} --config {config} \
-                 --conflist /run/agent.conflist --call-kubeconfig /run/agent.kubeconfig",
-                program = program.display(),
-                kubeconfig = kubeconfig.display(),
-                config = config.display(),
-            );
-            let log = self.dir.join(format!("{name}.log"));
+            self.api
+                .create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))?;
+            let agent = self.api.agent(program, &self.tokens[0], name, &config)?;
+            let agent = format!("setpriv --pdeathsig KILL {agent}");
             let run = if is_stopped {
                 format!(
                     "{agent} &\nwhile [ ! -S {SOCKET} ]; do sleep 0.1; done\nkill -STOP $!\nwait"
@@ -293,18 +258,10 @@ impl<'a> Setup<'a> {
             } else {
                 format!("exec {agent}")
             };
-            let script = format!("#!/bin/sh -e\nexec > {} 2>&1\n{run}\n", log.display());
-            let path = self.write(&format!("{name}.sh"), &script)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            let path = self.api.script(name, &run)?;
             options.push(format!("--daemon={name}={}", path.display()));
         }
         Ok(options)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
-        let path = self.dir.join(name);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        Ok(path)
     }
 }
 
