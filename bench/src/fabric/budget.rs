@@ -4,8 +4,12 @@ use super::measure::{P50, P95, THROUGHPUT};
 use crate::budget::{Bound, Budget};
 use crate::report::{Beside, Report, Row};
 
-/// Deviation from 1 that two equal networks show in a run.
+/// Deviation from 1 of the ratio of two equal networks in throughput and 95th percentile. It was
+/// within this bound in nine of ten samples drawn from the 20 rounds of a run on two processors
+/// (0.95 to 1.06, and 0.95 to 1.04), while single rounds differed by up to 29 %.
 const NOISE: f64 = 0.05;
+/// The same for the median latency, which is steadier (0.999 to 1.005; single rounds 16 %).
+const P50_NOISE: f64 = 0.02;
 
 /// Returns all budgets of the directories that are neither baselines nor `unjudged`.
 pub(super) fn judged(report: &Report, unjudged: &[String]) -> Vec<Budget> {
@@ -22,7 +26,7 @@ fn row_budgets(report: &Report, row: &Row) -> Vec<Budget> {
     let mut budgets = Vec::new();
     for (name, figure, bound) in [
         ("throughput", THROUGHPUT, Bound::AtLeast(1.0 - NOISE)),
-        ("latency p50", P50, Bound::AtMost(1.0 + NOISE)),
+        ("latency p50", P50, Bound::AtMost(1.0 + P50_NOISE)),
         ("latency p95", P95, Bound::AtMost(1.0 + NOISE)),
     ] {
         let baseline = report.beside(row, figure, Beside::Baseline);
@@ -74,12 +78,13 @@ mod tests {
     #[test]
     fn a_network_as_fast_as_the_baseline_of_its_path_passes() {
         assert_eq!(broken(20.0, 20.0), "none");
-        assert_eq!(broken(19.1, 20.9), "none");
+        assert_eq!(broken(19.1, 20.3), "none");
     }
 
     #[test]
     fn each_broken_promise_is_counted() {
         assert_eq!(broken(18.0, 20.0), "1 of 6 budgets not kept");
+        assert_eq!(broken(20.0, 20.5), "1 of 6 budgets not kept");
         assert_eq!(broken(20.0, 22.0), "2 of 6 budgets not kept");
     }
 }
