@@ -6,6 +6,7 @@ mod api;
 mod budget;
 mod cluster;
 mod command;
+mod fabric;
 mod latency;
 mod pods;
 
@@ -16,6 +17,7 @@ use budget::judge;
 pub(crate) use command::Args;
 use command::{bench, conflist, conflist_path};
 use std::fs;
+use std::path::PathBuf;
 
 const SHAPED: [&str; 4] = [
     "shaped-bridge",
@@ -33,13 +35,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.setup {
         return Ok(());
     }
+    if args.fabric {
+        let braid = build::installed(&dist::unordered()?)?;
+        return fabric::run(args, &reference, &braid, &out()?);
+    }
     if args.cluster {
         return judge(&cluster::budgets(&reference)?, args.enforce);
     }
     let braid = build::installed(&dist::braid()?)?;
-    let out = sh::root().join("target/bench");
-    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    // The budgets are in bench/src/{shaping,hostport,pods}/budget.rs.
+    let out = out()?;
+    // The budgets are in bench/src/{shaping,hostport,pods,fabric}/budget.rs.
     let enforce = args.enforce.then_some("--enforce");
     if args.shaping {
         let mut shaping = bench(
@@ -81,4 +86,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         &latency::budgets(args.runs, &reference, &braid, &out)?,
         args.enforce,
     )
+}
+
+/// Creates the folder for results and returns its path.
+fn out() -> Result<PathBuf> {
+    let out = sh::root().join("target/bench");
+    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    Ok(out)
 }

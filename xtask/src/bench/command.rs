@@ -31,6 +31,15 @@ pub(crate) struct Args {
     /// Measure the agent in a large cluster: memory, processor time, requests, seconds to readiness
     #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods", "cluster"])]
     pub(super) agent: bool,
+    /// Measure traffic between nodes instead of attachments; compares braid's agent with flannel
+    #[arg(long, conflicts_with_all = ["shaping", "hostport", "pods", "cluster", "agent"])]
+    pub(super) fabric: bool,
+    /// MTU of the links between the nodes of --fabric
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    pub(super) mtu: u16,
+    /// Rounds of --fabric
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(super) rounds: usize,
     /// Fail if a budget is broken
     #[arg(long)]
     pub(super) enforce: bool,
