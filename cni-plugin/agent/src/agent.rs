@@ -347,6 +347,13 @@ impl Agent<'_> {
         };
         let outcome = self.fabric.compare(wanted).await?;
         self.report(outcome.ignored, outcome.unrouted);
+        let failed = outcome.failed;
+        // After a request without an answer, the other changes were not tried.
+        if self.fabric.is_dead()
+            && let Some(err) = failed
+        {
+            return Err(err);
+        }
         // A Node that was just registered again gets its ranges later. Running pods stay
         // masqueraded until then.
         if ranges.is_empty() && network.source.is_none() {
@@ -370,7 +377,7 @@ impl Agent<'_> {
             kind: config.kind,
         };
         let reason = self.write_conflist(&network, Some(own))?;
-        outcome.failed.map_or(Ok(()), Err).and(accepted)?;
+        failed.map_or(Ok(()), Err).and(accepted)?;
         Ok(reason)
     }
 

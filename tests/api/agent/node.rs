@@ -252,6 +252,7 @@ fn ranges_of_services_nodes_and_special_addresses_get_no_route() {
     // Nodes of one second are ordered by their random UIDs.
     std::thread::sleep(Duration::from_millis(1100));
     pair.create_node("agent-reserved-far", "10.81.9.0/24", "198.51.100.7");
+    std::thread::sleep(Duration::from_millis(1100));
     for (number, range) in [
         "10.81.96.128/25",
         "198.51.100.0/24",

@@ -15,7 +15,7 @@ pub struct Reserved {
     pub links: Vec<IpNet>,
     /// Ranges of Services.
     pub services: Vec<IpNet>,
-    /// Addresses of all nodes and of the API server.
+    /// Addresses of this node and of the API server.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -119,7 +119,9 @@ fn shortened(text: &str) -> String {
 }
 
 /// Judges the ranges of all nodes but `own_name`. Of two nodes with overlapping ranges the older
-/// one is routed, or the one with the lower UID if they were created in the same second.
+/// one is routed, or the one with the lower UID if they were created in the same second. A range
+/// must not have an address of its node, or of an older one. The address of a younger node does not
+/// matter, since one wrong Node must not stop the traffic of another.
 pub fn judge<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
     own_name: &str,
@@ -132,10 +134,14 @@ pub fn judge<'a>(
     others.sort_by_key(|node| (node.created, &node.uid));
     let (mut accepted, mut ignored) = (Vec::new(), Vec::new());
     let mut taken = Taken::default();
+    let mut addresses = reserved.addresses.clone();
     for node in others {
+        addresses.extend(&node.addresses);
         for range in &node.ranges {
             let reason = match range {
-                Ok(range) => match refusal(range, reserved, &taken, node) {
+                Ok(range) => match refusal(range, reserved, &addresses)
+                    .or_else(|| taken.refusal(range, node))
+                {
                     None => {
                         taken.insert(*range, node);
                         accepted.push(Accepted {
@@ -159,7 +165,8 @@ pub fn judge<'a>(
     (accepted, ignored)
 }
 
-fn refusal(range: &IpNet, reserved: &Reserved, taken: &Taken<'_>, node: &Node) -> Option<Reason> {
+/// Returns the reason to ignore a range, whatever other nodes have. `addresses` are not of pods.
+fn refusal(range: &IpNet, reserved: &Reserved, addresses: &BTreeSet<IpAddr>) -> Option<Reason> {
     let [ipv4, ipv6] = SHORTEST;
     let shortest = if range.addr().is_ipv4() { ipv4 } else { ipv6 };
     if range.prefix_len() < shortest {
@@ -178,15 +185,8 @@ fn refusal(range: &IpNet, reserved: &Reserved, taken: &Taken<'_>, node: &Node) -
     if let Some(services) = first(&reserved.services) {
         return Some(Reason::Services(services));
     }
-    let mut addresses = reserved
-        .addresses
-        .range(range.network()..=range.broadcast());
-    if let Some(address) = addresses.next() {
-        return Some(Reason::Address(*address));
-    }
-    let (other, owner) = taken.overlapping(range)?;
-    // A node that lists the same range twice gets one route.
-    (owner.uid != node.uid).then(|| Reason::Node(shortened(&owner.name), other))
+    let mut inside = addresses.range(range.network()..=range.broadcast());
+    inside.next().map(|address| Reason::Address(*address))
 }
 
 /// Returns the name of a range with a special meaning that overlaps this one.
@@ -214,6 +214,13 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn insert(&mut self, range: IpNet, node: &'a Node) {
         self.by_start.insert(range.network(), (range, node));
+    }
+
+    /// Returns the reason to ignore a node's range that overlaps one of an older node.
+    fn refusal(&self, range: &IpNet, node: &Node) -> Option<Reason> {
+        let (other, owner) = self.overlapping(range)?;
+        // A node that lists the same range twice gets one route.
+        (owner.uid != node.uid).then(|| Reason::Node(shortened(&owner.name), other))
     }
 
     fn overlapping(&self, range: &IpNet) -> Option<(IpNet, &'a Node)> {
@@ -272,6 +279,26 @@ mod tests {
         ];
         let expected = ["a 10.244.1.0/24", "a fd00:1::/64"].map(String::from);
         assert_eq!(judged(&nodes), (expected.to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn a_younger_nodes_address_does_not_stop_the_range_of_an_older_one() {
+        let wrong = Node {
+            addresses: vec!["10.244.1.5".parse().expect("an address")],
+            ..node("wrong", 2, &["10.244.2.0/24"])
+        };
+        let older = node("older", 1, &["10.244.1.0/24"]);
+        let (accepted, ignored) = judged(&[wrong.clone(), older.clone()]);
+        assert_eq!(accepted, ["older 10.244.1.0/24", "wrong 10.244.2.0/24"]);
+        assert_eq!(ignored, [""; 0]);
+        // The older one's address is as wrong, but decides.
+        let younger = Node {
+            created: 3,
+            ..older
+        };
+        let (accepted, ignored) = judged(&[wrong, younger]);
+        assert_eq!(accepted, ["wrong 10.244.2.0/24"]);
+        assert_eq!(ignored.len(), 1, "{ignored:?}");
     }
 
     #[test]

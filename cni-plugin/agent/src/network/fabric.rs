@@ -80,6 +80,11 @@ impl Fabric {
         self.kernel.uplink(&own.addresses).await
     }
 
+    /// True if the kernel did not answer a request. The next comparison opens another socket.
+    pub fn is_dead(&self) -> bool {
+        self.kernel.is_dead()
+    }
+
     /// Waits until a probe changes a path. Then a comparison is due.
     pub async fn changed(&self) {
         match &self.prober {
@@ -198,9 +203,7 @@ impl Fabric {
 /// Returns the ranges and addresses that no other node's pods may have.
 fn reserved(wanted: &Wanted<'_>, own: &[IpNet]) -> Reserved {
     let mut addresses: BTreeSet<IpAddr> = wanted.server.into_iter().collect();
-    for node in wanted.index.nodes() {
-        addresses.extend(&node.addresses);
-    }
+    addresses.extend(&wanted.own.addresses);
     Reserved {
         own: own.to_vec(),
         links: wanted.uplink.networks.clone(),

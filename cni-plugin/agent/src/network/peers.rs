@@ -85,8 +85,9 @@ fn underlay_address(node: &Node) -> Option<IpAddr> {
 pub fn targets(situation: &Situation<'_>) -> BTreeSet<Target> {
     let mut targets = BTreeSet::new();
     if situation.mode == Mode::Auto {
+        let pods = pod_ranges(situation);
         for accepted in situation.accepted {
-            targets.extend(direct(situation, accepted).ok());
+            targets.extend(direct(situation, accepted, &pods).ok());
         }
     }
     // An own range has an own address to send from.
@@ -129,7 +130,8 @@ pub fn desired(situation: &Situation<'_>, passing: &BTreeSet<Target>) -> (Desire
         if let Ok(dst) = tunnel {
             reach_by_vxlan(&mut state, accepted, dst);
         }
-        match path(situation, accepted, tunnel, passing) {
+        let direct = direct(situation, accepted, &pods);
+        match path(situation.mode, direct, tunnel, passing) {
             Ok(path) => {
                 state.routes.insert(route(accepted.range, path));
             }
@@ -169,16 +171,16 @@ fn route(dst: IpNet, path: Path) -> Route {
 }
 
 fn path(
-    situation: &Situation<'_>,
-    accepted: &Accepted<'_>,
+    mode: Mode,
+    direct: Result<Target, &'static str>,
     tunnel: Result<IpAddr, &'static str>,
     passing: &BTreeSet<Target>,
 ) -> Result<Path, &'static str> {
-    match situation.mode {
+    match mode {
         Mode::None => Err("the mode is none"),
-        Mode::Direct => direct(situation, accepted).map(Path::Direct),
+        Mode::Direct => direct.map(Path::Direct),
         Mode::Vxlan => tunnel.map(Path::Vxlan),
-        Mode::Auto => match (direct(situation, accepted), tunnel) {
+        Mode::Auto => match (direct, tunnel) {
             (Ok(target), Ok(_)) if passing.contains(&target) => Ok(Path::Direct(target)),
             // The only path needs no probe.
             (Ok(target), Err(_)) => Ok(Path::Direct(target)),
@@ -188,9 +190,17 @@ fn path(
 }
 
 /// Returns the direct path to the range.
-fn direct(situation: &Situation<'_>, accepted: &Accepted<'_>) -> Result<Target, &'static str> {
+fn direct(
+    situation: &Situation<'_>,
+    accepted: &Accepted<'_>,
+    pods: &BTreeMap<IpAddr, IpNet>,
+) -> Result<Target, &'static str> {
     let Accepted { node, range } = accepted;
     let via = gateway(node, range).ok_or("the node has no InternalIP of the range's family")?;
+    // The packets would go to a pod.
+    if is_of_pods(via, pods) {
+        return Err(OF_PODS);
+    }
     match situation.lookups.get(&via) {
         Some(Lookup::OnLink(link)) => Ok(Target {
             address: range.network(),
@@ -203,6 +213,7 @@ fn direct(situation: &Situation<'_>, accepted: &Accepted<'_>) -> Result<Target, 
     }
 }
 
+const OF_PODS: &str = "the node's InternalIP is in a range of pods";
 const DUPLICATE: &str = "the node's InternalIP is an address of this node";
 
 /// Returns the underlay address of the node. An unreachable one is kept: while the uplink is down,
@@ -226,11 +237,15 @@ fn tunnel(
         return Err(DUPLICATE);
     }
     // VXLAN packets to such an address would be sent into the link again.
-    let before = pods.range(..=address).next_back();
-    if before.is_some_and(|(_, range)| range.contains(&address)) {
-        return Err("the node's InternalIP is in a range of pods");
+    if is_of_pods(address, pods) {
+        return Err(OF_PODS);
     }
     Ok(address)
+}
+
+fn is_of_pods(address: IpAddr, pods: &BTreeMap<IpAddr, IpNet>) -> bool {
+    let before = pods.range(..=address).next_back();
+    before.is_some_and(|(_, range)| range.contains(&address))
 }
 
 /// Returns the ranges of all pods by first address. They do not overlap.
