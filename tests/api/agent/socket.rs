@@ -22,7 +22,7 @@ const TRACE: &str = "/run/trace";
 
 /// A node whose agent serves calls, with the network `lan`.
 pub(super) struct Served {
-    pub(super) agent: Agent,
+    agent: Agent,
     /// After the agent, which runs in its sandbox.
     pub(super) pair: Pair,
 }

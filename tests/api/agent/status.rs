@@ -66,35 +66,3 @@ fn a_failed_add_takes_its_status_back() {
     pod.call.del().ok();
     assert_eq!(node.requests(), [""; 0]);
 }
-
-#[test]
-fn a_status_that_waited_for_a_stopped_agent_does_not_change_a_newer_one() {
-    let Some(node) = Served::new("status-late", 163) else {
-        return;
-    };
-    let nothing = json!({});
-    let [old, new] = ["old", "new"].map(|name| node.pod(name, &nothing).passing(&nothing));
-    node.agent.signal("STOP");
-    old.call.add().result();
-    let other = json!([{"name": "other/writer", "interface": "net7"}]).to_string();
-    let annotation = format!("{NETWORK_STATUS}={other}");
-    let world = &node.pair.world;
-    let annotate = [
-        "annotate",
-        "pod",
-        "old",
-        "-n",
-        &world.namespace,
-        &annotation,
-    ];
-    world.server.kubectl(&annotate, None);
-    new.call.add().result();
-    // Without another writer, a status may be older.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    node.agent.signal("CONT");
-    node.await_status(&new, &["eth0"]);
-    assert_eq!(status(&node, &old), other);
-    for pod in [old, new] {
-        pod.call.del().ok();
-    }
-}

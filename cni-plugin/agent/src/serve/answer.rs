@@ -16,12 +16,14 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
-use tokio::task::JoinError;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Networks of one answer that are asked of the API. An annotation may name thousands that do not
 /// exist; the call asks for the rest.
 const ASKED: usize = 64;
+/// Longest time in which a status counts as a request at work. A call waits less.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(500);
 /// Requests to the API at a time for one answer.
 const CONCURRENT: usize = 8;
 
@@ -33,9 +35,14 @@ pub(super) struct Server {
     pub(super) turns: Turns,
 }
 
-/// Returns the line about a status that was written. The task returns false if the pod is gone.
-fn written(task: Result<Result<bool, String>, JoinError>) -> String {
-    match task.unwrap_or_else(|err| Err(err.to_string())) {
+/// Returns the line about a status that `work` writes. The work returns false if the pod is gone. It
+/// goes on if it takes longer than a call waits.
+async fn written(work: impl Future<Output = Result<bool, String>> + Send + 'static) -> String {
+    let done = match timeout(WRITTEN_WITHIN, tokio::spawn(work)).await {
+        Ok(done) => done.unwrap_or_else(|err| Err(err.to_string())),
+        Err(_) => Err(format!("not written within {WRITTEN_WITHIN:?}")),
+    };
+    match done {
         Ok(true) => AnswerLine::Published.to_string(),
         Ok(false) => AnswerLine::NoPod.to_string(),
         Err(why) => AnswerLine::Unknown(&why).to_string(),
@@ -59,17 +66,21 @@ impl Server {
             AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
             AgentRequest::Publish(publication) => {
                 self.reports.publish(&publication);
-                let turn = self.turns.next(&publication.uid);
-                let server = Arc::clone(&self);
-                // The work goes on if the call does not wait for its end.
-                let work = tokio::spawn(async move { server.publish(publication, turn).await });
-                answer.push_str(&written(work.await));
+                answer.push_str(&match publication.status.clone() {
+                    Some(status) => {
+                        let turn = self.turns.next(&publication.uid);
+                        let server = Arc::clone(&self);
+                        let work = async move { server.publish(publication, status, turn).await };
+                        written(work).await
+                    }
+                    None => AnswerLine::Published.to_string(),
+                });
             }
             AgentRequest::Withdraw(withdrawal) => {
                 let turn = self.turns.next(&withdrawal.uid);
                 let server = Arc::clone(&self);
-                let work = tokio::spawn(async move { server.withdraw(withdrawal, turn).await });
-                answer.push_str(&written(work.await));
+                let work = async move { server.withdraw(withdrawal, turn).await };
+                answer.push_str(&written(work).await);
             }
         }
         answer.push_str(END);

@@ -20,8 +20,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// First and last pause while the API server is away.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
-/// Time from the call to this process after which another writer may have been faster.
-const DELAYED: Duration = Duration::from_secs(1);
 /// A `test` of the patch failed: the annotation or the pod is another one.
 const UNFIT: u16 = 422;
 const NOT_FOUND: u16 = 404;
@@ -54,26 +52,20 @@ impl Change<'_> {
 }
 
 impl Server {
-    /// Writes the status, if there is one. Returns false if the pod is gone. If the call does not
-    /// wait, tries again while the API server is away, until another writer writes the status or a
-    /// call tells of this pod again.
+    /// Writes `status`, the status of a publication. Returns false if the pod is gone. Tries again
+    /// while the API server is away, until another writer writes the status or a later call does.
     pub(super) async fn publish(
         &self,
         publication: Publication,
+        status: String,
         turn: Turn,
     ) -> Result<bool, String> {
-        let Some(entries) = &publication.status else {
-            return Ok(true);
-        };
-        if !self.is_current(&publication).await {
-            return Ok(true);
-        }
         let Publication { pod, uid, seen, .. } = &publication;
         let change = Change::Publish {
             seen: seen.as_deref(),
-            entries,
+            entries: &status,
         };
-        let is_once = || publication.is_awaited || self.is_overtaken(&publication);
+        let is_once = || self.is_overtaken(&publication);
         self.retry((pod, uid), &change, &turn, is_once).await
     }
 
@@ -110,7 +102,7 @@ impl Server {
         loop {
             let written = {
                 let _alone = turn.alone().await;
-                self.write(pod, uid, change).await
+                self.write(pod, uid, change, turn).await
             };
             let Err(why) = &written else {
                 return written;
@@ -127,20 +119,6 @@ impl Server {
         }
     }
 
-    /// Returns false if another status was written while a status waited for a stopped agent. Asks the
-    /// API, since the cache may be as old.
-    async fn is_current(&self, publication: &Publication) -> bool {
-        let delay = publication.sent.and_then(|sent| sent.elapsed().ok());
-        if delay.is_none_or(|delay| delay < DELAYED) {
-            return true;
-        }
-        let kind = pods::resource();
-        let Ok(Some(entry)) = self.get::<PodObject>(&publication.pod, &kind).await else {
-            return false;
-        };
-        entry.annotations().get(NETWORK_STATUS) == publication.seen.as_ref()
-    }
-
     /// True if the status in the cache is not the one that the call read.
     fn is_overtaken(&self, publication: &Publication) -> bool {
         let known = self.store.caches().pods.get(&publication.pod).cloned();
@@ -155,6 +133,7 @@ impl Server {
         pod: &ObjectName,
         uid: &str,
         change: &Change<'_>,
+        turn: &Turn,
     ) -> Result<bool, String> {
         let api: Api<PodObject> =
             Api::namespaced_with(self.client.clone(), &pod.namespace, &pods::resource());
@@ -163,7 +142,11 @@ impl Server {
             Change::Publish { .. } => self.store.caches().pods.get(pod).cloned(),
             Change::Withdraw { .. } => None,
         };
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            // The other writer may be a later call of this pod.
+            if attempt > 0 && !turn.is_newest() {
+                return Err("a later call has a newer status".to_owned());
+            }
             let entry = match known.take().filter(|entry| pods::is_of(entry, uid)) {
                 Some(entry) => Some(entry),
                 None => self.get::<PodObject>(pod, &pods::resource()).await?,

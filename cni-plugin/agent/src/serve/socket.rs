@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 /// Connections without a complete request.
@@ -78,6 +78,8 @@ pub(super) async fn accept(listener: UnixListener, server: Arc<Server>) {
             }
         });
         waiting.add(number, task.abort_handle());
+        // A burst of calls is read before the next one can close the oldest connection.
+        yield_now().await;
     }
 }
 

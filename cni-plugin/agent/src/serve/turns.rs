@@ -3,7 +3,7 @@
 //! else.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync;
 
 /// Turns of all pods.
@@ -14,13 +14,9 @@ pub(super) struct Turns(Arc<Mutex<Numbers>>);
 struct Numbers {
     last: u64,
     /// Newest turn of each pod, by its uid, while that turn lives.
-    newest: BTreeMap<String, Newest>,
-}
-
-#[derive(Debug)]
-struct Newest {
-    number: u64,
-    writer: Arc<sync::Mutex<()>>,
+    newest: BTreeMap<String, u64>,
+    /// Lock of each pod that has a turn, by its uid.
+    writers: BTreeMap<String, Weak<sync::Mutex<()>>>,
 }
 
 /// A turn of a pod.
@@ -39,13 +35,11 @@ impl Turns {
         let mut numbers = self.lock();
         numbers.last += 1;
         let number = numbers.last;
-        let before = numbers.newest.get(uid);
-        let writer = before.map_or_else(Arc::default, |before| Arc::clone(&before.writer));
-        let newest = Newest {
-            number,
-            writer: Arc::clone(&writer),
-        };
-        numbers.newest.insert(uid.to_owned(), newest);
+        numbers.newest.insert(uid.to_owned(), number);
+        let writer = numbers.writers.get(uid).and_then(Weak::upgrade);
+        let writer = writer.unwrap_or_default();
+        let writers = &mut numbers.writers;
+        writers.insert(uid.to_owned(), Arc::downgrade(&writer));
         Turn {
             turns: self.clone(),
             uid: uid.to_owned(),
@@ -71,8 +65,7 @@ impl Turn {
     }
 
     fn is_newest_of(&self, numbers: &Numbers) -> bool {
-        let newest = numbers.newest.get(&self.uid);
-        newest.is_some_and(|newest| newest.number == self.number)
+        numbers.newest.get(&self.uid) == Some(&self.number)
     }
 }
 
@@ -81,6 +74,9 @@ impl Drop for Turn {
         let mut numbers = self.turns.lock();
         if self.is_newest_of(&numbers) {
             numbers.newest.remove(&self.uid);
+        }
+        if Arc::strong_count(&self.writer) == 1 {
+            numbers.writers.remove(&self.uid);
         }
     }
 }
@@ -111,7 +107,13 @@ mod tests {
         let held = first.alone().await;
         assert!(second.writer.try_lock().is_err());
         assert!(other.writer.try_lock().is_ok());
+        // The newest turn ends while the first one still writes.
+        drop(second);
+        let third = turns.next("a");
+        assert!(third.writer.try_lock().is_err());
         drop(held);
-        assert!(second.writer.try_lock().is_ok());
+        assert!(third.writer.try_lock().is_ok());
+        drop((first, third, other));
+        assert!(turns.lock().writers.is_empty());
     }
 }

@@ -26,8 +26,9 @@ use nix::errno::Errno;
 
 /// Start of the comment of each rule.
 const COMMENT: &str = "braid pods ";
-/// Start of the names of braid's own tables.
-const OWN_TABLES: &str = "braid";
+/// Start of the names of tables that stay as they are: braid's own, and those of firewalld, whose
+/// zones decide about forwarding.
+const LEFT_ALONE: [&str; 2] = ["braid", "firewalld"];
 /// Base chain of iptables at the forward hook, and its tables with such a chain.
 const IPTABLES_CHAIN: &str = "FORWARD";
 const IPTABLES_TABLES: [&str; 3] = ["filter", "mangle", "security"];
@@ -55,7 +56,10 @@ pub fn ensure(ranges: &[IpNet]) -> Result<Vec<String>, Error> {
     let doing = "accept pods in chains of other programs";
     let mut socket = Socket::netfilter().doing(doing)?;
     for chain in chains(&mut socket).doing(doing)? {
-        if chain.priority.is_none() || chain.table.starts_with(OWN_TABLES) {
+        let is_left_alone = LEFT_ALONE
+            .iter()
+            .any(|start| chain.table.starts_with(start));
+        if chain.priority.is_none() || is_left_alone {
             continue;
         }
         let name = format!("{} {} {}", chain.family.name(), chain.table, chain.name);

@@ -11,7 +11,7 @@ use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::slice;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Longest time to ask the API for networks that are also on disk, or for a status if nothing else
 /// was asked of it.
@@ -163,27 +163,22 @@ impl Source for CallSource {
     }
 
     fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
-        let status = awaited(pod, news.entries);
-        let begun = match self.writer.take() {
+        let published = match self.writer.take() {
             Some(Writer::Api) => return self.api.publish(pod, news),
-            Some(Writer::Agent(begun)) => Some(begun),
-            None if news.is_urgent => self.agent.begin(status),
-            None => {
-                let events = news.events.to_vec();
-                let is_handed_over = self.agent.report(Publication {
-                    events,
-                    is_awaited: false,
-                    sent: Some(SystemTime::now()),
-                    ..status
-                });
-                if is_handed_over {
-                    return Ok(());
+            Some(Writer::Agent(begun)) => {
+                let published = self.agent.finish(begun);
+                if published.is_some() {
+                    self.report(&pod.name, &pod.uid, news.events);
                 }
-                None
+                published
             }
+            None => self.agent.publish(Publication {
+                events: news.events.to_vec(),
+                is_awaited: news.is_urgent,
+                ..awaited(pod, news.entries)
+            }),
         };
-        if let Some(published) = begun.and_then(|begun| self.agent.finish(begun)) {
-            self.report(&pod.name, &pod.uid, news.events);
+        if let Some(published) = published {
             return published;
         }
         if !self.may_ask() {
@@ -269,6 +264,5 @@ fn only(pod: &ObjectName, uid: &str, events: &[Event]) -> Publication {
         seen: None,
         events: events.to_vec(),
         is_awaited: false,
-        sent: None,
     }
 }

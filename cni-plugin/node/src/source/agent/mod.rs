@@ -73,6 +73,7 @@ struct Sent {
 pub(super) struct Begun {
     sent: Sent,
     pod: ObjectName,
+    is_awaited: bool,
 }
 
 /// An object in an answer.
@@ -130,31 +131,42 @@ impl Agent {
 
     /// Sends a status to the agent, which publishes it beside the call. `None` if there is no agent.
     pub(super) fn begin(&mut self, publication: Publication) -> Option<Begun> {
-        let pod = publication.pod.clone();
+        let (pod, is_awaited) = (publication.pod.clone(), publication.is_awaited);
         let sent = self.send(&AgentRequest::Publish(publication))?;
-        Some(Begun { sent, pod })
+        Some(Begun {
+            sent,
+            pod,
+            is_awaited,
+        })
     }
 
-    /// Waits until the agent has published the status. `None` if the agent does not answer; the
-    /// caller then publishes the status.
+    /// Waits until the agent has published the status; if the call does not wait for that, until it
+    /// has acknowledged the request. `None` if the agent does not answer; the caller then publishes
+    /// the status.
     pub(super) fn finish(&mut self, begun: Begun) -> Option<Result<(), SourceError>> {
-        let Begun { sent, pod } = begun;
+        let Begun {
+            sent,
+            pod,
+            is_awaited,
+        } = begun;
         let reader = self.acknowledged(sent)?;
+        if !is_awaited {
+            return Some(Ok(()));
+        }
         let doing = format!("publish the status of pod {pod}");
         written(reader.rest(PUBLISHED_WITHIN)?, &pod, &doing)
     }
 
-    /// Lets the agent publish events, and waits until it has taken them over. `None` if the agent does
-    /// not answer; the caller then publishes them.
+    /// Lets the agent publish a status and events, and waits as with [`Agent::finish`]. `None` if the
+    /// agent does not answer; the caller then publishes them.
     pub(super) fn publish(&mut self, publication: Publication) -> Option<Result<(), SourceError>> {
         let begun = self.begin(publication)?;
         self.finish(begun)
     }
 
-    /// Lets the agent publish a status and events behind the call. Does not wait for an
-    /// acknowledgement. False if there is no agent.
-    pub(super) fn report(&mut self, publication: Publication) -> bool {
-        self.send(&AgentRequest::Publish(publication)).is_some()
+    /// Lets the agent publish events behind the call. Does not wait for an acknowledgement.
+    pub(super) fn report(&mut self, publication: Publication) {
+        let _ = self.send(&AgentRequest::Publish(publication));
     }
 
     /// Lets the agent remove the status of a failed ADD. `None` if the agent does not answer.

@@ -13,7 +13,7 @@ use braid_core::k8s::source::Event;
 use braid_core::k8s::{ObjectName, names};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The agent's socket.
 pub const SOCKET: &str = "/run/braid/agent.sock";
@@ -72,9 +72,6 @@ pub struct Publication {
     /// True if the call waits until the status is published.
     #[serde(default)]
     pub is_awaited: bool,
-    /// Time of the call, if it does not wait.
-    #[serde(default)]
-    pub sent: Option<SystemTime>,
 }
 
 /// Status of a pod to be removed, because the ADD failed after it was published.
@@ -91,10 +88,10 @@ pub struct Withdrawal {
 }
 
 impl AgentRequest {
-    /// True if the call does not wait for the answer. The agent then serves the request even after
-    /// the call has closed the connection.
+    /// True if the request has only events. The agent serves it even after the call has closed the
+    /// connection.
     pub fn is_report(&self) -> bool {
-        matches!(self, Self::Publish(publication) if !publication.is_awaited)
+        matches!(self, Self::Publish(Publication { status: None, .. }))
     }
 
     /// Parses a line without its end; `None` for anything but a request.
@@ -276,7 +273,6 @@ mod tests {
                     "lan/\n",
                 )],
                 is_awaited: true,
-                sent: Some(SystemTime::UNIX_EPOCH),
             }),
             AgentRequest::Withdraw(Withdrawal {
                 pod: name("default/web"),
