@@ -132,9 +132,11 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         .filter(|line| call_of(line).starts_with("execve("))
         .filter_map(pid_of)
         .collect();
-    // strace counts from the first system call after `execve`.
+    let main = trace.lines().next().and_then(pid_of);
+    // strace counts from the first system call after `execve`, and [`run`] traces only this thread.
     for line in trace.lines().skip(1) {
-        if pid_of(line).is_some_and(|pid| others.contains(&pid)) {
+        let pid = pid_of(line);
+        if pid != main || pid.is_some_and(|pid| others.contains(&pid)) {
             continue;
         }
         let text = call_of(line);
@@ -172,10 +174,10 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     points
 }
 
-/// Returns the system call in a line of strace, without the process ID.
+/// Returns the system call in a line of strace, without the process ID, if there is one.
 fn call_of(line: &str) -> &str {
-    line.split_once(' ')
-        .map_or(line, |(_pid, text)| text.trim_start())
+    line.trim_start_matches(|c: char| c.is_ascii_digit())
+        .trim_start()
 }
 
 /// True if strace injected an error that the kernel can return there. The order of threads varies,
@@ -196,9 +198,8 @@ pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Optio
         Fault::Kill => "signal=KILL".to_owned(),
         Fault::Error(errno) => format!("error={errno}"),
     };
-    let strace = format!(
-        "strace -f -qq -o {TRACE} -e trace={syscall} -e inject={syscall}:{what}:when={nth}"
-    );
+    let strace =
+        format!("strace -qq -o {TRACE} -e trace={syscall} -e inject={syscall}:{what}:when={nth}");
     let answer = call
         .clone()
         .under(&format!("timeout -k 1 {PATIENCE_S} {strace}"))

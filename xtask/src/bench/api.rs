@@ -57,7 +57,7 @@ impl Api {
     }
 
     /// Returns the command line of an agent for the node `node`, which a shell may expand. The
-    /// token is of the account `braid`, and `config` is the text of the configuration.
+    /// token is of the account `braid`, and `config` is the file of the configuration.
     pub(super) fn agent(
         &self,
         program: &Path,
