@@ -114,7 +114,7 @@ impl Point {
 pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     let answer = call
         .clone()
-        .under(&format!("strace -f -qq -o {TRACE}"))
+        .under(&format!("strace -f -b execve -qq -o {TRACE}"))
         .run(verb);
     assert_eq!(
         answer.code, 0,
@@ -132,11 +132,9 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
         .filter(|line| call_of(line).starts_with("execve("))
         .filter_map(pid_of)
         .collect();
-    let main = trace.lines().next().and_then(pid_of);
-    // strace counts from the first system call after `execve`, and [`run`] traces only this thread.
+    // strace counts from the first system call after `execve`.
     for line in trace.lines().skip(1) {
-        let pid = pid_of(line);
-        if pid != main || pid.is_some_and(|pid| others.contains(&pid)) {
+        if pid_of(line).is_some_and(|pid| others.contains(&pid)) {
             continue;
         }
         let text = call_of(line);
@@ -174,10 +172,10 @@ pub(crate) fn points(call: &Call, verb: &str) -> Vec<Point> {
     points
 }
 
-/// Returns the system call in a line of strace, without the process ID, if there is one.
+/// Returns the system call in a line of strace, without the process ID.
 fn call_of(line: &str) -> &str {
-    line.trim_start_matches(|c: char| c.is_ascii_digit())
-        .trim_start()
+    line.split_once(' ')
+        .map_or(line, |(_pid, text)| text.trim_start())
 }
 
 /// True if strace injected an error that the kernel can return there. The order of threads varies,
@@ -191,15 +189,17 @@ fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     })
 }
 
-/// Runs `call` with a fault at `point`. `None` if the call did not reach the point.
+/// Runs `call` with a fault at `point`. `None` if the call did not reach the point. strace follows the
+/// plugin's threads, but no program that the plugin starts (`-b execve`).
 pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Option<Answer> {
     let Point { syscall, nth, .. } = point;
     let what = match fault {
         Fault::Kill => "signal=KILL".to_owned(),
         Fault::Error(errno) => format!("error={errno}"),
     };
-    let strace =
-        format!("strace -qq -o {TRACE} -e trace={syscall} -e inject={syscall}:{what}:when={nth}");
+    let strace = format!(
+        "strace -f -b execve -qq -o {TRACE} -e trace={syscall} -e inject={syscall}:{what}:when={nth}"
+    );
     let answer = call
         .clone()
         .under(&format!("timeout -k 1 {PATIENCE_S} {strace}"))
