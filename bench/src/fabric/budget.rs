@@ -59,7 +59,7 @@ mod tests {
     }
 
     /// Returns the error about broken budgets of two paths. The direct path of `own` has these
-    /// figures, the other has those of its baseline.
+    /// figures, the other has its baseline's figures.
     fn broken(throughput: f64, micros: f64) -> String {
         let rows = vec![
             row("direct", "plain", 20.0, 20.0),

@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// Removes the status of a failed ADD, if it was written. Returns false if the pod is gone. Tries
-    /// again while the API server is away, until a call tells of this pod again.
+    /// again while the API server is away, until a later call writes a status.
     pub(super) async fn withdraw(
         &self,
         withdrawal: Withdrawal,

@@ -1,6 +1,6 @@
 //! Order of what calls tell about a pod. Changes of one pod's status are written one after the other.
-//! A status that could not be written at once is given up if a later ADD or DEL tells something
-//! else.
+//! A status that could not be written at once is given up if a later ADD has one, or takes its own
+//! back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -26,7 +26,7 @@ use nix::errno::Errno;
 
 /// Start of the comment of each rule.
 const COMMENT: &str = "braid pods ";
-/// Start of the names of tables that stay as they are: braid's own, and those of firewalld, whose
+/// Prefixes of the names of tables that stay as they are: braid's own tables, and firewalld's, as its
 /// zones decide about forwarding.
 const LEFT_ALONE: [&str; 2] = ["braid", "firewalld"];
 /// Base chain of iptables at the forward hook, and its tables with such a chain.
