@@ -428,6 +428,14 @@ fn absurd_ranges_of_other_nodes_move_no_traffic_and_stop_nothing() {
     // The range of a Node that another program routes already.
     let foreign = "ip route add 10.74.9.0/24 via 192.0.2.9 proto bird";
     pair.world.sandbox.run(foreign);
+    // The network of another program's containers.
+    for command in [
+        "ip link add docker0 type bridge",
+        "ip addr add 10.74.128.1/18 dev docker0",
+        "ip link set docker0 up",
+    ] {
+        pair.world.sandbox.run(command);
+    }
     // Nodes of one second are ordered by their random UIDs.
     std::thread::sleep(Duration::from_millis(1100));
     let others = [
@@ -436,6 +444,7 @@ fn absurd_ranges_of_other_nodes_move_no_traffic_and_stop_nothing() {
         "10.74.1.128/25",
         "10.74.2.0/25",
         "10.74.9.0/24",
+        "10.74.130.0/24",
     ];
     for (number, range) in others.iter().enumerate() {
         pair.create_node(&format!("agent-absurd-{number}"), range, "192.0.2.66");
@@ -483,6 +492,43 @@ fn the_token_of_calls_is_bound_to_the_node_and_only_root_may_read_it() {
     assert_eq!(user["username"], "system:serviceaccount:agent-token:agent");
     let node = &user["extra"]["authentication.kubernetes.io/node-name"];
     assert_eq!(*node, json!([pair.names[0]]));
+}
+
+#[test]
+fn removal_leaves_the_state_of_attached_containers_until_their_del_and_nothing_after_it() {
+    let Some(pair) = Pair::new("agent-removal", 116) else {
+        return;
+    };
+    let agent = pair.start();
+    await_true("readiness", is_ready);
+    let plugins = serde_json_of(CONFLIST)["plugins"][0]["plugins"].clone();
+    let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "plugins": plugins});
+    let pod = pair.world.sandbox.pod("p");
+    let call = pair.world.sandbox.call("braid", &pod, conf);
+    call.add().result();
+    agent.stop();
+    let present = || {
+        let entries = fs::read_dir("/run/braid").expect("a folder");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let names = names.map(|name| name.into_string().expect("text"));
+        names.collect::<BTreeSet<String>>()
+    };
+    let of_agent = ["agent.sock", "api", "routes"];
+    let before = present();
+    assert!(
+        of_agent.iter().all(|name| before.contains(*name)),
+        "{before:?}"
+    );
+    let _removal = pair.start_with(&["--remove"]);
+    await_true("removal", is_ready);
+    let during = present();
+    assert!(during.contains("attachments"), "{during:?}");
+    assert!(
+        of_agent.iter().all(|name| !during.contains(*name)),
+        "{during:?}"
+    );
+    call.del().ok();
+    await_true("an empty folder", || present().is_empty());
 }
 
 fn serde_json_of(path: &str) -> Value {

@@ -13,7 +13,7 @@ use crate::events::{self, Book, Publisher, Warning};
 use crate::feeds::{self, Change, Feeds};
 use crate::health::{self, Readiness, Reason};
 use crate::log::Log;
-use crate::network::conflist::{self, DefaultNetwork, Values};
+use crate::network::conflist::{self, DefaultNetwork, Present, Values};
 use crate::network::fabric::{Fabric, Wanted};
 use crate::network::masquerade::{Masquerade, Table};
 use crate::network::peers::Unrouted;
@@ -425,8 +425,8 @@ impl Agent<'_> {
                 }
             }
             (None, Some(own)) => {
-                let present = conflist::read(path).map_err(|err| failed(&err))?;
-                conflist::own(&own, paths, present).map_err(|err| failed(&err))?
+                let present = Present::read(path).map_err(|err| failed(&err))?;
+                conflist::own(&own, paths, present.list()).map_err(|err| failed(&err))?
             }
             (None, None) => return Ok(None),
         };

@@ -2,21 +2,27 @@
 
 use crate::error::Error;
 use crate::health::{self, Readiness};
-use crate::network::conflist;
+use crate::network::conflist::{self, Present, ROUTES_FILE};
 use crate::network::fabric::Fabric;
 use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::{cluster_forward, cluster_masquerade};
 use braid_node::erase;
+use braid_node::source::agent::SILENT;
+use braid_node::source::agent::protocol::SOCKET;
 use braid_node::source::network_cache;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Deletes conflist, credentials, routes, rules and masquerading, and the state of calls if no
-/// container is attached. Then reports readiness, and waits for SIGTERM, so that the pods of a
-/// `DaemonSet` can do it. The API is not necessary.
+/// Pause between two looks for attached containers.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Deletes conflist, credentials, routes, rules and masquerading. Then reports readiness, and waits
+/// for SIGTERM, so that the pods of a `DaemonSet` can do it. Meanwhile it deletes the state of calls
+/// once no container is attached. The API is not necessary.
 ///
 /// Sysctls stay, because other programs may rely on them by now.
 pub(crate) async fn run(options: &Options) -> Result<(), Error> {
@@ -28,10 +34,10 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     });
     health::serve(options.health_address, seen).await?;
     let conflist = &options.conflist;
-    let list = conflist::read(conflist)
+    let present = Present::read(conflist)
         .map_err(|err| Error::new(format_args!("read {}", conflist.display()), err))?;
     // Runtimes use no network that is about to lose its routes.
-    if list.is_some_and(|list| conflist::is_own(&list)) {
+    if present.list().is_some_and(|list| conflist::is_own(&list)) {
         delete(conflist)?;
     }
     let credentials = &options.credentials;
@@ -39,20 +45,48 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     for name in [TOKEN, AUTHORITY] {
         delete(&credentials.folder.join(name))?;
     }
+    delete_empty(&credentials.folder)?;
     Fabric::open()?.clear().await?;
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
     cluster_forward::delete().map_err(|err| Error::new("stop accepting pods", err))?;
     delete_all(Path::new(network_cache::FOLDER))?;
-    let is_empty = erase::state_of_calls()
-        .map_err(|err| Error::new("delete the state of plugin calls", err))?;
-    if is_empty {
-        tracing::info!("removed");
-    } else {
-        tracing::warn!("removed; records of running containers stay, since their DEL needs them");
+    for path in [ROUTES_FILE, SOCKET, SILENT] {
+        delete(Path::new(path))?;
+    }
+    let mut is_empty = erase_state_of_calls()?;
+    if !is_empty {
+        tracing::warn!("records of running containers stay until their DEL, which needs them");
     }
     readiness.send_replace(Readiness::default());
+    while !is_empty {
+        tokio::select! {
+            _ = term.recv() => return Ok(()),
+            () = tokio::time::sleep(PAUSE) => is_empty = erase_state_of_calls()?,
+        }
+    }
+    tracing::info!("removed");
     term.recv().await;
     Ok(())
+}
+
+/// Returns false if a container is attached.
+fn erase_state_of_calls() -> Result<bool, Error> {
+    erase::state_of_calls().map_err(|err| Error::new("delete the state of plugin calls", err))
+}
+
+/// Deletes a folder that has no files of others.
+fn delete_empty(folder: &Path) -> Result<(), Error> {
+    match fs::remove_dir(folder) {
+        Err(err)
+            if !matches!(
+                err.kind(),
+                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty
+            ) =>
+        {
+            Err(Error::new(format_args!("delete {}", folder.display()), err))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn delete_all(folder: &Path) -> Result<(), Error> {

@@ -13,6 +13,8 @@ pub struct Reserved {
     pub own: Vec<IpNet>,
     /// Networks of this node's uplink.
     pub links: Vec<IpNet>,
+    /// Networks of this node's other links, such as containers of another program.
+    pub local: Vec<IpNet>,
     /// Ranges of Services.
     pub services: Vec<IpNet>,
     /// Addresses of this node and of the API server.
@@ -75,6 +77,8 @@ pub enum Reason {
     Own(IpNet),
     /// The range overlaps a network of this node's uplink.
     Link(IpNet),
+    /// The range overlaps a network of another link of this node.
+    Local(IpNet),
     /// The range overlaps a range of Services.
     Services(IpNet),
     /// The range overlaps a range of an older node.
@@ -95,6 +99,12 @@ impl Display for Ignored {
             ),
             Reason::Own(own) => write!(f, "pod range {range} overlaps {own} of this node"),
             Reason::Link(link) => write!(f, "pod range {range} overlaps {link} of the uplink"),
+            Reason::Local(local) => {
+                write!(
+                    f,
+                    "pod range {range} overlaps {local} of a link of this node"
+                )
+            }
             Reason::Services(services) => {
                 write!(
                     f,
@@ -182,6 +192,9 @@ fn refusal(range: &IpNet, reserved: &Reserved, addresses: &BTreeSet<IpAddr>) -> 
     if let Some(link) = first(&reserved.links) {
         return Some(Reason::Link(link));
     }
+    if let Some(local) = first(&reserved.local) {
+        return Some(Reason::Local(local));
+    }
     if let Some(services) = first(&reserved.services) {
         return Some(Reason::Services(services));
     }
@@ -252,6 +265,7 @@ mod tests {
         Reserved {
             own: vec![parse("10.244.0.0/24")],
             links: vec![parse("192.0.2.0/24"), parse("2001:db8::/64")],
+            local: vec![parse("172.17.0.0/16")],
             services: vec![parse("10.96.0.0/16")],
             addresses: ["10.99.0.7", "fd99::7"]
                 .map(|text| text.parse().expect("an address"))
@@ -357,6 +371,10 @@ mod tests {
             (
                 "2001:db8::1/128",
                 "pod range 2001:db8::1/128 overlaps 2001:db8::/64 of the uplink",
+            ),
+            (
+                "172.17.5.0/24",
+                "pod range 172.17.5.0/24 overlaps 172.17.0.0/16 of a link of this node",
             ),
             (
                 "10.96.1.0/24",

@@ -78,7 +78,7 @@ impl DefaultNetwork {
     /// network yet.
     pub fn observe(conflist: &Path, now: SystemTime) -> io::Result<Result<Self, String>> {
         let others = Others::beside(conflist, now)?;
-        let source = match choice::choose(conflist, read(conflist)?.as_ref(), &others) {
+        let source = match choice::choose(conflist, &Present::read(conflist)?, &others) {
             Choice::Own => None,
             Choice::Other(source) => Some(source),
             Choice::NotYet(why) => return Ok(Err(why)),
@@ -111,12 +111,33 @@ impl DefaultNetwork {
     }
 }
 
-/// Reads the conflist; `None` if it does not exist, or is not valid JSON.
-pub fn read(conflist: &Path) -> io::Result<Option<Json>> {
-    match files::bytes(conflist) {
-        Ok(bytes) => Ok(Json::parse(&bytes, "the list").ok()),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(err) => Err(err),
+/// The conflist on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Present {
+    /// There is none.
+    Missing,
+    /// The file is not valid JSON.
+    Invalid,
+    /// A list, of whomever.
+    List(Json),
+}
+
+impl Present {
+    /// Reads the conflist.
+    pub fn read(conflist: &Path) -> io::Result<Self> {
+        match files::bytes(conflist) {
+            Ok(bytes) => Ok(Json::parse(&bytes, "the list").map_or(Self::Invalid, Self::List)),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Self::Missing),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Returns the list, if the file has one.
+    pub fn list(self) -> Option<Json> {
+        match self {
+            Self::List(list) => Some(list),
+            Self::Missing | Self::Invalid => None,
+        }
     }
 }
 

@@ -200,13 +200,17 @@ impl Fabric {
     }
 }
 
-/// Returns the ranges and addresses that no other node's pods may have.
+/// Returns the ranges and addresses that no other node's pods may have. A local network around the
+/// node's own pods, such as 10.0.0.0/8, is not reserved, since it is around all of the cluster's.
 fn reserved(wanted: &Wanted<'_>, own: &[IpNet]) -> Reserved {
     let mut addresses: BTreeSet<IpAddr> = wanted.server.into_iter().collect();
     addresses.extend(&wanted.own.addresses);
+    let mut local = wanted.uplink.others.clone();
+    local.retain(|network| own.iter().all(|own| !ranges::overlap(network, own)));
     Reserved {
         own: own.to_vec(),
         links: wanted.uplink.networks.clone(),
+        local,
         services: wanted.services.to_vec(),
         addresses,
     }

@@ -1,7 +1,7 @@
 //! The default network of the node: braid's own, or one of another program.
 
 use super::others::Others;
-use super::{SOURCE_KEY, is_own};
+use super::{Present, SOURCE_KEY, is_own};
 use braid_core::cni::Json;
 use braid_core::k8s::takeover::plugins_of;
 use braid_core::k8s::text_at;
@@ -19,10 +19,12 @@ pub enum Choice {
     NotYet(String),
 }
 
-/// Chooses the default network. `present` is the conflist on disk, if it is valid JSON.
-pub fn choose(conflist: &Path, present: Option<&Json>, others: &Others) -> Choice {
-    let Some(present) = present else {
-        return first_choice(others);
+/// Chooses the default network. `present` is the conflist on disk.
+pub fn choose(conflist: &Path, present: &Present, others: &Others) -> Choice {
+    let present = match present {
+        Present::List(list) => list,
+        Present::Missing => return first_choice(others),
+        Present::Invalid => return after_damage(conflist, others),
     };
     if is_own(present) {
         return text_at(present, SOURCE_KEY).map_or(Choice::Own, |path| Choice::Other(path.into()));
@@ -45,9 +47,38 @@ fn first_choice(others: &Others) -> Choice {
     }
 }
 
+/// Chooses where the former choice cannot be read. Without another network it was braid's own.
+fn after_damage(conflist: &Path, others: &Others) -> Choice {
+    let other = others.unfinished.as_ref().or(others.networks.first());
+    other.map_or(Choice::Own, |other| {
+        Choice::NotYet(format!(
+            "{} is not valid JSON, and pods may use its network or the one in {}: delete the wrong one",
+            conflist.display(),
+            other.display()
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_conflist_never_changes_the_default_network() {
+        let own = Path::new("/n/00-braid.conflist");
+        let flannel = Others {
+            networks: vec![PathBuf::from("/n/10-flannel.conflist")],
+            ..Others::default()
+        };
+        let choice = |others: &Others| choose(own, &Present::Invalid, others);
+        assert_eq!(choice(&Others::default()), Choice::Own);
+        let Choice::NotYet(why) = choice(&flannel) else {
+            panic!("a choice without the former one");
+        };
+        for part in ["00-braid.conflist is not valid JSON", "10-flannel.conflist"] {
+            assert!(why.contains(part), "{why}");
+        }
+    }
 
     #[test]
     fn the_first_network_of_another_program_is_chosen_only_before_the_agents_first_conflist() {
@@ -84,8 +115,10 @@ mod tests {
                 ),
             ),
         ] {
-            let json = present.map(|text| Json::parse(text.as_bytes(), "a test").expect("JSON"));
-            assert_eq!(choose(own, json.as_ref(), others), expected, "{present:?}");
+            let on_disk = present.map_or(Present::Missing, |text| {
+                Present::List(Json::parse(text.as_bytes(), "a test").expect("JSON"))
+            });
+            assert_eq!(choose(own, &on_disk, others), expected, "{present:?}");
         }
     }
 }

@@ -26,6 +26,18 @@ pub struct Uplink {
     pub mtu: u32,
     /// Networks of its addresses.
     pub networks: Vec<IpNet>,
+    /// Networks of other links.
+    pub others: Vec<IpNet>,
+}
+
+/// Networks of a node's links.
+#[derive(Debug, PartialEq, Eq)]
+struct Networks {
+    /// Index of the uplink.
+    link: u32,
+    of_link: Vec<IpNet>,
+    /// Those of other links. A single address is no network.
+    of_others: Vec<IpNet>,
 }
 
 impl Kernel {
@@ -146,13 +158,18 @@ impl Kernel {
                 present.push((message.header.index, address));
             }
         }
-        let Some((link, networks)) = link_of(own, &present) else {
-            return Ok(None);
-        };
-        self.link(link, networks).await.map(Some)
+        match networks(own, &present) {
+            Some(networks) => self.link(networks).await.map(Some),
+            None => Ok(None),
+        }
     }
 
-    async fn link(&self, link: u32, networks: Vec<IpNet>) -> Result<Uplink, Error> {
+    async fn link(&self, networks: Networks) -> Result<Uplink, Error> {
+        let Networks {
+            link,
+            of_link,
+            of_others,
+        } = networks;
         let doing = format!("read link {link}");
         let mut request = LinkMessage::default();
         request.header.index = link;
@@ -173,24 +190,35 @@ impl Kernel {
             (Some(name), Some(mtu)) => Ok(Uplink {
                 name,
                 mtu,
-                networks,
+                networks: of_link,
+                others: of_others,
             }),
             _ => Err(Error::new(&doing, "the kernel reports no name or MTU")),
         }
     }
 }
 
-/// Returns the link with the first of the addresses `own` that is present, and its networks. A node
+/// Returns the link with the first of the addresses `own` that is present, and all networks. A node
 /// lists its main address first.
-fn link_of(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<(u32, Vec<IpNet>)> {
+fn networks(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<Networks> {
     let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
     for (link, address) in present {
         by_address.entry(address.addr()).or_insert(*link);
     }
     let link = *own.iter().find_map(|address| by_address.get(address))?;
-    let of_link = present.iter().filter(|(other, _)| *other == link);
-    let networks = of_link.map(|(_, address)| address.trunc()).collect();
-    Some((link, networks))
+    let (mut of_link, mut of_others) = (Vec::new(), Vec::new());
+    for (other, address) in present {
+        if *other == link {
+            of_link.push(address.trunc());
+        } else if address.prefix_len() < address.max_prefix_len() {
+            of_others.push(address.trunc());
+        }
+    }
+    Some(Networks {
+        link,
+        of_link,
+        of_others,
+    })
 }
 
 fn has_ipv6() -> bool {
@@ -349,17 +377,23 @@ mod tests {
             (2, "198.51.100.1/24"),
             (3, "192.0.2.1/24"),
             (3, "fd99::1/64"),
+            (4, "10.244.1.1/32"),
         ]
         .map(|(link, text)| (link, text.parse().expect("an address")));
-        let (link, networks) = link_of(&own, &present).expect("a link");
-        let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+        let found = networks(&own, &present).expect("a link");
+        let texts =
+            |networks: &[IpNet]| -> Vec<String> { networks.iter().map(IpNet::to_string).collect() };
+        assert_eq!(found.link, 3);
+        assert_eq!(texts(&found.of_link), ["192.0.2.0/24", "fd99::/64"]);
         assert_eq!(
-            (link, texts),
-            (3, vec!["192.0.2.0/24".into(), "fd99::/64".into()])
+            texts(&found.of_others),
+            ["127.0.0.0/8", "198.51.100.0/24"],
+            "a single address is no network"
         );
-        assert_eq!(link_of(&own, &present[..3]).map(|found| found.0), Some(3));
-        assert_eq!(link_of(&own, &present[..2]).map(|found| found.0), Some(2));
-        assert_eq!(link_of(&own, &present[..1]), None);
+        let link = |present| networks(&own, present).map(|found| found.link);
+        assert_eq!(link(&present[..4]), Some(3));
+        assert_eq!(link(&present[..2]), Some(2));
+        assert_eq!(link(&present[..1]), None);
     }
 
     #[test]

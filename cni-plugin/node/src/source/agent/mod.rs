@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// File with the time at which the agent did not acknowledge a request.
-const SILENT: &str = "/run/braid/agent.silent";
+pub const SILENT: &str = "/run/braid/agent.silent";
 /// Time after [`SILENT`] was written in which no call waits for the agent.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 /// Longest time from the acknowledgement to the end of the answer.
