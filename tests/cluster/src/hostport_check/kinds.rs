@@ -11,6 +11,7 @@ use braid_testbed::{Cluster, Node, wait};
 use manifests::APP;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -126,14 +127,18 @@ fn outer(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the Service with an endpoint that an administrator wrote. The endpoint itself is one of
-/// its clients. Others are seen with their own address.
+/// Checks the Service with an endpoint that an administrator wrote, on the first node. The endpoint
+/// itself is one of its clients.
 fn manual(cluster: &Cluster, nodes: [Node; 2], backend: &str) -> Result<()> {
     let to = at(cluster, MANUAL)?;
     let clients = nodes.map(manifests::client);
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        for name in [&clients[0], &clients[1], backend] {
-            let own = pod_ip(cluster, name)?;
+        for (name, node) in [
+            (&*clients[0], nodes[0]),
+            (&clients[1], nodes[1]),
+            (backend, nodes[0]),
+        ] {
+            let source = source(cluster, name, [node, nodes[0]])?;
             for answer in ask(cluster, Asker::Pod(name), protocol, to)? {
                 ensure!(
                     answer.pod == backend,
@@ -141,8 +146,8 @@ fn manual(cluster: &Cluster, nodes: [Node; 2], backend: &str) -> Result<()> {
                     answer.pod
                 );
                 ensure!(
-                    name == backend || answer.client == own,
-                    "{name} to {MANUAL}: the endpoint saw {} instead of {own}",
+                    name == backend || answer.client == source,
+                    "{name} to {MANUAL}: the endpoint saw {} instead of {source}",
                     answer.client
                 );
             }
@@ -158,12 +163,13 @@ fn host_network(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     for node in nodes {
         let client = manifests::client(node);
         let own = pod_ip(cluster, &client)?;
+        let source = source(cluster, &client, [node, nodes[0]])?;
         for to in [direct, at(cluster, HOSTS)?] {
             // The kernel answers UDP to any address of the node from the address nearest to the pod.
             for answer in ask(cluster, Asker::Pod(&client), Protocol::Tcp, to)? {
                 ensure!(
-                    answer.client == own,
-                    "{client} to {to}: a pod in the node's network saw {} instead of {own}",
+                    answer.client == source,
+                    "{client} to {to}: a pod in the node's network saw {} instead of {source}",
                     answer.client
                 );
             }
@@ -266,6 +272,27 @@ pub(super) fn at(cluster: &Cluster, service: &str) -> Result<SocketAddrV4> {
 
 fn pod_ip(cluster: &Cluster, pod: &str) -> Result<Ipv4Addr> {
     field(cluster, &["pod", pod], "{.status.podIP}")
+}
+
+/// Returns the address with which a pod on the first node is seen on the second: its own one, or the
+/// node's if the nodes' network masquerades all packets to other nodes.
+fn source(cluster: &Cluster, pod: &str, [from, to]: [Node; 2]) -> Result<Ipv4Addr> {
+    if from != to && masquerades(cluster, from)? {
+        return Ok(from.address());
+    }
+    pod_ip(cluster, pod)
+}
+
+/// True if a network of the node has the key `ipMasq`. The agent's own network does not have it.
+fn masquerades(cluster: &Cluster, node: Node) -> Result<bool> {
+    let folder = cluster.root(node)?.join("etc/cni/net.d");
+    for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_file() && fs::read_to_string(&path)?.contains(r#""ipMasq": true"#) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn field(cluster: &Cluster, object: &[&str], path: &str) -> Result<Ipv4Addr> {
