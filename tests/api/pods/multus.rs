@@ -105,14 +105,36 @@ fn a_pod_is_identified_by_namespace_and_uid_not_by_name() {
         call.del().ok();
         node.assert_nothing_left(&pod);
     }
-    // The kubelet and the API server have different UIDs for a static pod.
-    let args =
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME=static;K8S_POD_UID=of-the-file";
-    let of_file = json!({"kubernetes.io/config.source": "file", NETWORKS: "lan"});
-    let pod = node.annotated("static", &of_file);
-    let call = pod.call.clone().args(args);
+    // The kubelet and the API server have different UIDs for a static pod. The kubelet's is in the
+    // annotations of the mirror pod.
+    let mirrored = |name: &str, uid: &str| {
+        let annotations = json!({
+            "kubernetes.io/config.source": "file",
+            "kubernetes.io/config.hash": uid,
+            "kubernetes.io/config.mirror": uid,
+            NETWORKS: "lan",
+        });
+        let pod = node.world.create(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "none"}]},
+        }));
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=named;K8S_POD_NAME={name};K8S_POD_UID=of-the-file"
+        );
+        let pod = node.container(&pod);
+        let call = pod.call.clone().args(&args);
+        (pod, call)
+    };
+    let (pod, call) = mirrored("static", "of-the-file");
     call.add().result();
     assert_eq!(node.entries(&pod), ["default eth0 true", "lan net1 false"]);
+    call.del().ok();
+    node.assert_nothing_left(&pod);
+    let (pod, call) = mirrored("earlier", "of-an-earlier-file");
+    let why = ["pod named/earlier", "the call is for uid of-the-file"];
+    call.add().refused(7, &why);
     call.del().ok();
     node.assert_nothing_left(&pod);
 }

@@ -2,13 +2,11 @@
 
 use super::objects::{Entry, Kept, Slim};
 use braid_core::k8s::annotation::{default_network, networks};
-use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, ObjectName};
+use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, ObjectName, is_mirror_of};
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Annotations of a static pod's mirror: source, and uid for the kubelet and the runtime.
-const SOURCE: &str = "kubernetes.io/config.source";
 /// Namespace of networks that a pod's default network is named in, unless the settings of calls
 /// name another.
 const DEFAULT_NAMESPACE: &str = "kube-system";
@@ -51,14 +49,10 @@ pub fn resource() -> ApiResource {
     ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())
 }
 
-/// True if the pod has this uid. A static pod has another one for the kubelet than in the API, so
-/// its name suffices.
+/// True if the pod has this uid. A static pod has another one for the kubelet than in the API, which
+/// is in the annotations of its mirror pod.
 pub fn is_of(entry: &Entry, uid: &str) -> bool {
-    entry.uid == uid
-        || entry
-            .annotations()
-            .get(SOURCE)
-            .is_some_and(|source| source != "api")
+    entry.uid == uid || is_mirror_of(&entry.annotations(), uid)
 }
 
 /// Returns the networks that the annotations of a pod name. Empty for an invalid annotation, which
@@ -107,9 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_known_by_uid_and_a_static_one_by_name() {
+    fn a_pod_is_known_by_uid_and_a_static_one_by_the_uid_of_its_mirror() {
+        let source = "kubernetes.io/config.source";
+        let mirror = "kubernetes.io/config.mirror";
         assert!(is_of(&entry(&json!({})), "1"));
-        assert!(!is_of(&entry(&json!({SOURCE: "api"})), "2"));
-        assert!(is_of(&entry(&json!({SOURCE: "file"})), "2"));
+        assert!(!is_of(&entry(&json!({source: "api"})), "2"));
+        assert!(!is_of(&entry(&json!({source: "file"})), "2"));
+        assert!(!is_of(&entry(&json!({source: "file", mirror: "3"})), "2"));
+        assert!(is_of(&entry(&json!({source: "file", mirror: "2"})), "2"));
     }
 }

@@ -45,6 +45,10 @@ pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 /// NetworkAttachmentDefinition annotation with the resource that provides the network's device.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 
+/// Annotations of a static pod's mirror pod with the uid of the static pod. The kubelet copies `hash`
+/// to `mirror` when it creates the mirror pod.
+const MIRROR: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
+
 /// A namespaced object, written `<namespace>/<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectName {
@@ -65,7 +69,7 @@ impl fmt::Display for ObjectName {
 pub struct Pod {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `metadata.uid`.
+    /// `metadata.uid`; of a static pod that the runtime describes, the uid that the kubelet uses.
     pub uid: String,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
@@ -85,6 +89,20 @@ impl Pod {
             .get("kubernetes.io/config.source")
             .is_some_and(|source| source != "api")
     }
+
+    /// True if the kubelet's pod with this uid is this pod, or the static pod that it mirrors.
+    pub fn is_of(&self, uid: &str) -> bool {
+        self.uid == uid || is_mirror_of(&self.annotations, uid)
+    }
+}
+
+/// True if a pod with these annotations mirrors the static pod with this uid.
+pub fn is_mirror_of(annotations: &BTreeMap<String, String>, uid: &str) -> bool {
+    MIRROR.iter().any(|key| {
+        annotations
+            .get(*key)
+            .is_some_and(|mirrored| mirrored == uid)
+    })
 }
 
 /// A NetworkAttachmentDefinition.

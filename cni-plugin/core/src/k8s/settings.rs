@@ -358,11 +358,11 @@ impl PodRef {
         }))
     }
 
-    /// Refuses a pod if its uid differs from the uid in the call. Static pods are accepted, because
-    /// their uid in the API differs from the uid that the kubelet uses.
+    /// Refuses a pod if its uid differs from the uid in the call. The mirror pod of a static pod has
+    /// another uid in the API, so the uid in its annotations counts.
     pub fn refuse_other(&self, pod: &Pod) -> Result<(), Error> {
         match &self.uid {
-            Some(uid) if *uid != pod.uid && !pod.is_static() => {
+            Some(uid) if !pod.is_of(uid) => {
                 let (asked, found) = (shortened(uid), shortened(&pod.uid));
                 Err(Error::config(format!(
                     "pod {}: the call is for uid {asked}, but the API has uid {found}",

@@ -77,6 +77,17 @@ impl CallSource {
         answer
     }
 
+    /// Reads the mirror pod of a static pod, which has another uid than the runtime's pod.
+    fn mirror(&mut self, pod: &Pod) -> Result<Pod, SourceError> {
+        let (found, _) = self.api.pod(&pod.name, None, &[])?;
+        if found.is_of(&pod.uid) {
+            return Ok(found);
+        }
+        Err(SourceError::NotFound {
+            what: format!("pod {} with uid {}", pod.name, pod.uid),
+        })
+    }
+
     /// Asks the API for networks, and takes them from disk if it does not answer.
     fn nads_without_agent(&mut self, names: &[ObjectName]) -> Result<Vec<Nad>, SourceError> {
         let copies: Option<Vec<Nad>> = names
@@ -187,8 +198,8 @@ impl Source for CallSource {
             });
         }
         if pod.is_static() {
-            let (pod, _) = self.api.pod(&pod.name, None, &[])?;
-            return self.api.publish(&pod, news);
+            let mirror = self.mirror(pod)?;
+            return self.api.publish(&mirror, news);
         }
         self.api.publish(pod, news)
     }
@@ -204,6 +215,11 @@ impl Source for CallSource {
         });
         match withdrawn {
             Some(withdrawn) => withdrawn,
+            None if pod.is_static() => {
+                let uid = self.mirror(pod)?.uid;
+                let pod = Pod { uid, ..pod.clone() };
+                self.api.withdraw(&pod, container_id)
+            }
             None => self.api.withdraw(pod, container_id),
         }
     }

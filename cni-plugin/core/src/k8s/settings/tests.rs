@@ -1,5 +1,6 @@
 use super::*;
 use crate::cni::Kind;
+use std::collections::BTreeMap;
 
 fn conf(keys: &str) -> NetConf {
     NetConf::parse(
@@ -240,29 +241,46 @@ fn a_pod_with_another_uid_is_another_pod() {
         .unwrap()
         .unwrap()
     };
-    let pod = |source: &str| Pod {
-        name: object("ns/p"),
-        uid: "u1".to_owned(),
-        annotations: [("kubernetes.io/config.source".to_owned(), source.to_owned())].into(),
-        resource_claims: Vec::new(),
-        node: String::new(),
-        is_over: false,
+    // Annotations, as `<source> <mirror> <hash>`; "-" if there is none.
+    let pod = |annotations: &str| {
+        let mut pod = Pod {
+            name: object("ns/p"),
+            uid: "u1".to_owned(),
+            annotations: BTreeMap::new(),
+            resource_claims: Vec::new(),
+            node: String::new(),
+            is_over: false,
+        };
+        for (key, value) in ["source", "mirror", "hash"]
+            .iter()
+            .zip(annotations.split(' '))
+        {
+            if value != "-" {
+                let key = format!("kubernetes.io/config.{key}");
+                pod.annotations.insert(key, value.to_owned());
+            }
+        }
+        pod
     };
-    for (uid, source, is_it) in [
-        ("u1", "api", true),
-        ("", "api", true),
-        ("u2", "api", false),
-        ("u2", "file", true),
+    for (uid, annotations, is_it) in [
+        ("u1", "- - -", true),
+        ("", "- - -", true),
+        ("u2", "api - -", false),
+        ("u2", "file - -", false),
+        ("u2", "file u3 u3", false),
+        ("u2", "file u2 -", true),
+        ("u2", "file - u2", true),
+        ("u1", "file u2 u2", true),
     ] {
         assert_eq!(
-            args(uid).refuse_other(&pod(source)).is_ok(),
+            args(uid).refuse_other(&pod(annotations)).is_ok(),
             is_it,
-            "{uid} {source}"
+            "{uid} {annotations}"
         );
     }
     let sentence = "pod ns/p: the call is for uid u2, but the API has uid u1";
     assert_eq!(
-        args("u2").refuse_other(&pod("api")).unwrap_err().msg,
+        args("u2").refuse_other(&pod("file - -")).unwrap_err().msg,
         sentence
     );
 }
