@@ -14,7 +14,7 @@ use std::slice;
 use std::time::Duration;
 
 /// Longest time to ask the API for networks that are also on disk, or for a status if nothing else
-/// was asked of it.
+/// was asked of it. After a failed ADD, longest time to wait for its status, and to withdraw it.
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Source of one call.
@@ -78,8 +78,8 @@ impl CallSource {
     }
 
     /// Reads the mirror pod of a static pod, which has another uid than the runtime's pod.
-    fn mirror(&mut self, pod: &Pod) -> Result<Pod, SourceError> {
-        let (found, _) = self.api.pod(&pod.name, None, &[])?;
+    fn mirror(&mut self, pod: &Pod, limit: Option<Duration>) -> Result<Pod, SourceError> {
+        let found = self.api.pod_within(&pod.name, limit)?;
         if found.is_of(&pod.uid) {
             return Ok(found);
         }
@@ -198,7 +198,7 @@ impl Source for CallSource {
             });
         }
         if pod.is_static() {
-            let mirror = self.mirror(pod)?;
+            let mirror = self.mirror(pod, None)?;
             return self.api.publish(&mirror, news);
         }
         self.api.publish(pod, news)
@@ -216,11 +216,11 @@ impl Source for CallSource {
         match withdrawn {
             Some(withdrawn) => withdrawn,
             None if pod.is_static() => {
-                let uid = self.mirror(pod)?.uid;
+                let uid = self.mirror(pod, Some(SHORT))?.uid;
                 let pod = Pod { uid, ..pod.clone() };
-                self.api.withdraw(&pod, container_id)
+                self.api.withdraw_within(SHORT, &pod, container_id)
             }
-            None => self.api.withdraw(pod, container_id),
+            None => self.api.withdraw_within(SHORT, pod, container_id),
         }
     }
 

@@ -59,6 +59,18 @@ impl Client {
         self.limit = Some(limit);
     }
 
+    /// Reads the pod within `limit` if there is one.
+    pub(super) fn pod_within(
+        &mut self,
+        pod: &ObjectName,
+        limit: Option<Duration>,
+    ) -> Result<Pod, SourceError> {
+        let (pod, nads) = (pod.clone(), Vec::new());
+        let limit = limit.or(self.limit);
+        let found = self.ask_within(limit, ClientRequest::Pod { pod, nads }, &keep);
+        found.map(|(pod, _): (Pod, Vec<Nad>)| pod)
+    }
+
     /// Reads these NADs in parallel, within `limit` if there is one.
     pub(super) fn nads_within(
         &mut self,
@@ -67,6 +79,21 @@ impl Client {
     ) -> Result<Vec<Nad>, SourceError> {
         let limit = limit.or(self.limit);
         self.ask_within(limit, ClientRequest::Nads(names.to_vec()), &keep)
+    }
+
+    /// Removes a container's status as [`Source::withdraw`] does. Waits at most for `limit` if the
+    /// status is still being published, and as long again for its removal.
+    pub(super) fn withdraw_within(
+        &mut self,
+        limit: Duration,
+        pod: &Pod,
+        container_id: &str,
+    ) -> Result<(), SourceError> {
+        self.settle_within(limit);
+        let before = self.limit.replace(limit);
+        let withdrawn = self.withdraw(pod, container_id);
+        self.limit = before;
+        withdrawn
     }
 
     fn ask<T: DeserializeOwned>(&mut self, request: ClientRequest) -> Result<T, SourceError> {
@@ -81,7 +108,7 @@ impl Client {
     ) -> Result<T, SourceError> {
         self.settle();
         self.send(limit, request)?;
-        self.answer(value)
+        self.answer(value, self.longest())
     }
 
     /// Sends a request, and starts the program first if it does not run.
@@ -97,16 +124,23 @@ impl Client {
         sent.map_err(|err| self.end(&err))
     }
 
+    /// Returns the answer of the last request. Kills a program that exceeds `longest`.
     fn answer<T: DeserializeOwned>(
         &mut self,
         value: &dyn Fn(Option<&str>) -> Option<String>,
+        longest: Duration,
     ) -> Result<T, SourceError> {
-        let longest = self.limits.process + GRACE;
         let answer = match &mut self.running {
             Some(running) => running.answer(value, longest),
             None => Err(io::ErrorKind::NotConnected.into()),
         };
         answer.unwrap_or_else(|err| Err(self.end(&err)))
+    }
+
+    /// Returns the time after which a program without an answer is killed. The program itself
+    /// observes the limits of a request.
+    fn longest(&self) -> Duration {
+        self.limits.process + GRACE
     }
 
     /// Ends the program after an error. Its next answer would be that of an earlier request.
@@ -117,8 +151,12 @@ impl Client {
 
     /// Waits until a status is published, if it has begun.
     fn settle(&mut self) {
+        self.settle_within(self.longest());
+    }
+
+    fn settle_within(&mut self, limit: Duration) {
         if matches!(self.status, Status::Begun) {
-            self.status = Status::Ended(self.answer(&keep));
+            self.status = Status::Ended(self.answer(&keep, limit));
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
@@ -61,6 +62,68 @@ fn a_client_that_does_not_answer_is_given_up_and_killed() {
     let start = Instant::now();
     assert!(ask("exec sleep 1000", Duration::from_millis(50), &keep).is_err());
     assert!(start.elapsed() < Duration::from_secs(500));
+}
+
+/// A client of the API server whose program is a shell script in a folder.
+fn scripted(folder: &TempDir, script: &str) -> Client {
+    let program = folder.path().join("client");
+    fs::write(&program, format!("#!/bin/sh\nread opening\n{script}\n")).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let limits = Limits::default();
+    let running = Running::start(&program, Path::new("/k"), limits).unwrap();
+    Client {
+        running: Some(running),
+        ..Client::new(PathBuf::from("/k"), limits)
+    }
+}
+
+fn pod() -> Pod {
+    let [namespace, name, uid] = ["a", "b", "u"].map(str::to_owned);
+    Pod {
+        name: ObjectName { namespace, name },
+        uid,
+        annotations: BTreeMap::new(),
+        resource_claims: Vec::new(),
+        node: String::new(),
+        is_over: false,
+    }
+}
+
+#[test]
+fn a_failed_add_waits_only_shortly_for_a_status_that_is_not_written() {
+    let folder = TempDir::new().unwrap();
+    let mut client = scripted(&folder, "read status; exec sleep 1000");
+    let start = Instant::now();
+    assert!(client.begin(&pod(), &[]));
+    let limit = Duration::from_millis(50);
+    client.withdraw_within(limit, &pod(), "c").unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn a_failed_add_withdraws_its_status_within_a_limit_that_later_requests_do_not_have() {
+    let folder = TempDir::new().unwrap();
+    let answer = r#"echo '{"Done":{"Ok":null}}' >&0"#;
+    let file = folder.path().join("asked");
+    let script = format!(
+        "while read -r asked; do echo \"$asked\" >>{}; {answer}; done",
+        file.display()
+    );
+    let mut client = scripted(&folder, &script);
+    client.begin(&pod(), &[]);
+    let limit = Duration::from_millis(2500);
+    client.withdraw_within(limit, &pod(), "c").unwrap();
+    let edit = Edit {
+        key: "k",
+        seen: None,
+        value: &keep,
+    };
+    client.annotate(&pod().name, "u", &edit).unwrap();
+    let mut limits = Vec::new();
+    for line in fs::read_to_string(file).unwrap().lines() {
+        limits.push(serde_json::from_str::<Asked>(line).unwrap().limit);
+    }
+    assert_eq!(limits, [None, Some(limit), None]);
 }
 
 #[test]
