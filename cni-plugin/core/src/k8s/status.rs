@@ -168,6 +168,14 @@ pub fn withdrawn(now: Option<&str>, seen: Option<&str>, container_id: &str) -> O
     Some(Json::Array(before).pretty())
 }
 
+/// Returns the annotation's value without the entries of containers for which `is_gone` returns true.
+/// Entries of other writers have no container and stay.
+pub fn without(value: &str, is_gone: &dyn Fn(&str) -> bool) -> String {
+    let mut entries = list(Some(value));
+    entries.retain(|entry| !text_at(entry, CONTAINER).is_some_and(is_gone));
+    Json::Array(entries).pretty()
+}
+
 /// Returns the entries of the annotation's value; empty if the value is absent or not a list.
 pub fn list(value: Option<&str>) -> Vec<Json> {
     let Some(text) = value else {

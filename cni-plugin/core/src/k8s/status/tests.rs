@@ -338,6 +338,19 @@ fn failed_add_restores_replaced_entries_and_keeps_additions_of_others() {
     }
 }
 
+// Conformance: T2
+#[test]
+fn entries_of_terminated_containers_are_dropped_and_those_of_other_writers_stay() {
+    let value = format!("[{},{}]", NEW[0], r#"{"name":"ns/hot","interface":"net9"}"#);
+    let kept = |gone: &str| json(&without(&value, &|id| id == gone));
+    assert_eq!(kept("c1"), json(&value));
+    assert_eq!(
+        kept("c2"),
+        json(r#"[{"name":"ns/hot","interface":"net9"}]"#)
+    );
+    assert_eq!(without("{", &|_| true), "[]");
+}
+
 // Conformance: T6
 #[test]
 fn at_most_one_entry_is_the_default_network() {

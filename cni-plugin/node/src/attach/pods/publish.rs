@@ -7,7 +7,7 @@ use super::refusal::{REFUSED, of_source, refusal};
 use crate::apply::host::{Host, Machine};
 use crate::attach::device_file;
 use crate::attach::invocation::Wanted;
-use crate::store::record::Owed;
+use crate::store::record::{Owed, is_known};
 use braid_core::cni::{AddResult, Error, Json};
 use braid_core::k8s::interface_event;
 use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
@@ -176,17 +176,22 @@ impl Publisher {
     }
 
     /// Removes the call's entries from the pod's annotation, because the call failed. Restores the
-    /// entries that they replaced.
+    /// entries that they replaced, except those of a container that is no longer attached.
     #[cold]
     pub(super) fn withdraw(
         &self,
         source: Option<&mut (dyn Source + 'static)>,
         machine: &dyn Machine,
     ) {
-        let (Some(pod), Some(source)) = (self.pod.as_ref(), source) else {
+        let (Some(mut pod), Some(source)) = (self.pod.clone(), source) else {
             return;
         };
-        if let Err(err) = source.withdraw(pod, &self.container_id) {
+        if let Some(before) = pod.annotations.get_mut(NETWORK_STATUS) {
+            // An earlier sandbox of the pod has a record until its DEL.
+            let is_gone = |id: &str| id == self.container_id || !is_known(machine.root(), id);
+            *before = status::without(before, &is_gone);
+        }
+        if let Err(err) = source.withdraw(&pod, &self.container_id) {
             machine.log().line(format_args!(
                 "pod {}: its network-status is from a failed call: {err}",
                 pod.name

@@ -8,8 +8,10 @@ mod runtime;
 
 use super::model::Model;
 use super::{NETNS, assert_nothing_left, ipam, machine};
+use crate::apply::host::Machine as _;
 use crate::attach::pods;
-use braid_core::cni::{Attachment, Command, Error, Json, Kind, NetConf, Request};
+use crate::store::record::{Key, Record};
+use braid_core::cni::{Attachment, Command, Error, Json, Kind, NetConf, Owner, Request};
 use braid_core::k8s::on_disk::DiskFile;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::{NETWORK_STATUS, NETWORKS, Nad, ObjectName, Pod};
@@ -326,6 +328,39 @@ fn an_add_that_cannot_deliver_its_result_leaves_no_status() {
     );
     assert_eq!(status(&machine), [""; 0]);
     assert_nothing_left(&machine, "");
+}
+
+/// Sets the pod's status to an entry of the container `c0` and one of another writer.
+fn set_earlier_status(machine: &Model) {
+    let before = r#"[{"name":"ns/red","interface":"net1","default":false,"io.braid/container":"c0"},
+        {"name":"other/writer","interface":"net7","default":false}]"#;
+    let annotations = &mut machine.cluster.borrow_mut().pods[0].annotations;
+    annotations.insert(NETWORK_STATUS.to_owned(), before.to_owned());
+}
+
+#[test]
+fn a_failed_add_restores_the_status_of_an_earlier_sandbox_only_until_its_del() {
+    let other = "other/writer net7 false";
+    let earlier = "ns/red net1 false";
+    for (is_attached, left) in [(true, vec![earlier, other]), (false, vec![other])] {
+        let machine = cluster(Some("blue"));
+        set_earlier_status(&machine);
+        if is_attached {
+            let folder = machine.folder("c0").expect("a folder");
+            let key = Key {
+                owner: Owner::new("pods", "c0", "eth0"),
+                plugin: "braid".to_owned(),
+            };
+            let record = Record::new(key, None, Vec::new());
+            folder.store(&record).expect("stored");
+        }
+        let (request, settings) = request(Command::Add, "");
+        let added = pods::add(&request, &settings, &machine, &machine, &mut |_| {
+            Err(Error::io("closed"))
+        });
+        added.map(drop).expect_err("not delivered");
+        assert_eq!(status(&machine), left);
+    }
 }
 
 #[test]

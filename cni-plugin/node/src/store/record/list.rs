@@ -1,10 +1,12 @@
 //! Lookup of records: all of the node, or those of one container or owner.
 
 use super::folder::{is_readable, part_name};
-use super::{Key, Record};
+use super::{Key, Record, foreign};
+use crate::store::root::Root;
 use crate::sys::{free_space, private};
 use crate::{Context, Error};
 use braid_core::cni::Owner;
+use braid_core::cni::netconf::is_identifier;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
@@ -198,6 +200,16 @@ pub(crate) fn container_of(text: &str) -> Option<String> {
         return Some(record.key.owner.container_id);
     }
     Some(Owner::parse(text)?.container_id)
+}
+
+/// True if a container has a record on the machine with this root folder, readable or not. Also true
+/// if its folder cannot be read.
+pub(crate) fn is_known(root: &Root, container_id: &str) -> bool {
+    let has_records = |folder: &str| {
+        let files = records_in(&root.at(folder).join(part_name(container_id)));
+        files.map_or(true, |files| !files.is_empty())
+    };
+    is_identifier(container_id) && [ROOT, foreign::ROOT].into_iter().any(has_records)
 }
 
 /// Returns the records of a container, oldest first.

@@ -16,4 +16,4 @@ pub use list::{
     Damaged, ROOT, damaged_in, each_idle, each_in, list, list_dated, list_in, probe, sweep_empty,
     sweep_empty_in,
 };
-pub(crate) use list::{container_of, is_owned, of_container, of_owner};
+pub(crate) use list::{container_of, is_known, is_owned, of_container, of_owner};
