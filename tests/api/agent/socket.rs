@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-const SOCKET: &str = "/run/braid/agent.sock";
+pub(super) const SOCKET: &str = "/run/braid/agent.sock";
 /// File with the time at which the agent did not acknowledge a request.
 const SILENT: &str = "/run/braid/agent.silent";
 /// Folder of the networks for calls without agent and API.

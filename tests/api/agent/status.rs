@@ -1,10 +1,12 @@
 //! The status that the agent writes beside the kernel work of a call.
 
 use super::await_true;
-use super::socket::{Pod, Served, asks};
-use crate::{Value, annotations, json};
+use super::socket::{Cut, Pod, SOCKET, Served, asks};
+use crate::{Value, annotations, json, uid};
 use braid_core::k8s::{NETWORK_STATUS, NETWORKS};
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// Log of the system calls of a plugin call.
 const TRACE: &str = "/run/trace";
@@ -65,4 +67,33 @@ fn a_failed_add_takes_its_status_back() {
     assert_eq!(written.len(), 2, "the status, and its end");
     pod.call.del().ok();
     assert_eq!(node.requests(), [""; 0]);
+}
+
+#[test]
+fn a_withdrawal_during_an_outage_of_the_api_server_is_made_after_it() {
+    let Some(node) = Served::new("status-outage", 163) else {
+        return;
+    };
+    let pod = node.pod("web", &asks());
+    pod.call.add().result();
+    node.await_status(&pod, &["eth0", "net1"]);
+    let object = node.pair.world.get("pod", &pod.name);
+    let published = status(&node, &pod);
+    let entries: Value = serde_json::from_str(published.as_str().expect("text")).expect("JSON");
+    // The request of a failed ADD that read an empty status.
+    let withdrawal = json!({
+        "pod": {"namespace": node.pair.world.namespace, "name": pod.name},
+        "uid": uid(&object),
+        "container_id": entries[0]["io.braid/container"],
+        "seen": null,
+    });
+    let outage = Cut::new(&node.pair.world);
+    let mut stream = UnixStream::connect(SOCKET).expect("the agent listens");
+    writeln!(stream, "withdraw {withdrawal}").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("\nunknown "), "{answer}");
+    drop(outage);
+    node.await_status(&pod, &[]);
+    pod.call.del().ok();
 }
