@@ -21,7 +21,7 @@ pub(super) fn networks(nodes: &[Node]) -> Vec<Value> {
         networks.push(nad(&lan_of(*node), &lan));
     }
     let served = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "chaos0",
-        "isGateway": true, "ipam": {"type": "host-local", "subnet": "203.0.113.0/24"}});
+        "isGateway": true, "ipam": {"type": "host-local", "subnet": "198.18.7.0/24"}});
     networks.push(nad(SERVED, &served));
     networks
 }
