@@ -5,6 +5,9 @@ use braid_tests::{Answer, Call};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Output file of strace in the sandbox.
 const TRACE: &str = "/run/strace";
@@ -189,6 +192,31 @@ fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
     })
 }
 
+/// Waits until the programs end that a killed call has started. They finish their work alone, as
+/// after the kill of any plugin, and a DEL that comes before that cannot know their state.
+fn await_programs() {
+    let own = fs::read_link("/proc/self/ns/net").expect("a namespace");
+    let is_program = |process: &Path| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable.starts_with(b"CNI_CONTAINERID="))
+            && fs::read_link(process.join("ns/net")).is_ok_and(|net| net == own)
+    };
+    let start = Instant::now();
+    loop {
+        let processes = fs::read_dir("/proc").expect("processes");
+        let mut paths = processes.flatten().map(|entry| entry.path());
+        if !paths.any(|path| is_program(&path)) {
+            return;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(PATIENCE_S.into()),
+            "a program of a killed call"
+        );
+        sleep(Duration::from_millis(5));
+    }
+}
+
 /// Runs `call` with a fault at `point`. `None` if the call did not reach the point. strace follows the
 /// plugin's threads, but no program that the plugin starts (`-b execve`).
 pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Option<Answer> {
@@ -204,6 +232,9 @@ pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Optio
         .clone()
         .under(&format!("timeout -k 1 {PATIENCE_S} {strace}"))
         .run(verb);
+    if matches!(fault, Fault::Kill) {
+        await_programs();
+    }
     let happened = match fault {
         Fault::Kill => answer.code == KILLED,
         Fault::Error(errno) => {
