@@ -18,7 +18,7 @@ mod status;
 
 use crate::proxy::Fault;
 use crate::{World, json};
-use braid_tests::{Ns, Value};
+use braid_tests::{Call, Ns, Value};
 use ipnet::IpNet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -501,11 +501,7 @@ fn removal_leaves_the_state_of_attached_containers_until_their_del_and_nothing_a
     };
     let agent = pair.start();
     await_true("readiness", is_ready);
-    let plugins = serde_json_of(CONFLIST)["plugins"][0]["plugins"].clone();
-    let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "braid", "plugins": plugins});
-    let pod = pair.world.sandbox.pod("p");
-    let call = pair.world.sandbox.call("braid", &pod, conf);
-    call.add().result();
+    let (_pod, call) = attach(&pair);
     agent.stop();
     let present = || {
         let entries = fs::read_dir("/run/braid").expect("a folder");
@@ -529,6 +525,21 @@ fn removal_leaves_the_state_of_attached_containers_until_their_del_and_nothing_a
     );
     call.del().ok();
     await_true("an empty folder", || present().is_empty());
+}
+
+/// Attaches a pod to the agent's network.
+fn attach(pair: &Pair) -> (Rc<Ns>, Call) {
+    let list = serde_json_of(CONFLIST);
+    let pod = pair.world.sandbox.pod("p");
+    let conf = json!({
+        "cniVersion": "1.1.0",
+        "name": list["name"],
+        "type": "braid",
+        "plugins": list["plugins"][0]["plugins"],
+    });
+    let call = pair.world.sandbox.call("braid", &pod, conf);
+    call.add().result();
+    (pod, call)
 }
 
 fn serde_json_of(path: &str) -> Value {

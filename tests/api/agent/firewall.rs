@@ -1,11 +1,10 @@
 //! Firewalls of the node that drop forwarded packets by policy, as Docker and ufw set them up.
 
 use super::node::configure;
-use super::{CONFLIST, Pair, await_true, is_ready, serde_json_of};
-use crate::{World, json};
-use braid_tests::{Call, Ns};
+use super::{CONFLIST, Pair, attach, await_true, is_ready, serde_json_of};
+use crate::World;
+use braid_tests::Ns;
 use std::fs;
-use std::rc::Rc;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "ip6tables-nft"];
 
@@ -61,21 +60,6 @@ fn add_chain(host: &Ns, table: &str) {
     );
     fs::write("/run/chain.nft", rules).expect("rules");
     host.run("nft -f /run/chain.nft");
-}
-
-/// Attaches a pod to the agent's network.
-fn attach(pair: &Pair) -> (Rc<Ns>, Call) {
-    let list = serde_json_of(CONFLIST);
-    let pod = pair.world.sandbox.pod("p");
-    let conf = json!({
-        "cniVersion": "1.1.0",
-        "name": list["name"],
-        "type": "braid",
-        "plugins": list["plugins"][0]["plugins"],
-    });
-    let call = pair.world.sandbox.call("braid", &pod, conf);
-    call.add().result();
-    (pod, call)
 }
 
 /// Lists the rules of iptables in the chain FORWARD.

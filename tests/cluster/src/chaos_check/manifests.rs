@@ -20,6 +20,7 @@ pub(super) fn networks(nodes: &[Node]) -> Vec<Value> {
         let lan = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": ipam});
         networks.push(nad(&lan_of(*node), &lan));
     }
+    // Bridges stay with their address, so no other check has this range.
     let served = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "chaos0",
         "isGateway": true, "ipam": {"type": "host-local", "subnet": "198.18.7.0/24"}});
     networks.push(nad(SERVED, &served));

@@ -47,7 +47,8 @@ fn first_choice(others: &Others) -> Choice {
     }
 }
 
-/// Chooses where the former choice cannot be read. Without another network it was braid's own.
+/// Chooses if the former choice cannot be read. Braid's own network is certain only if there is no
+/// other.
 fn after_damage(conflist: &Path, others: &Others) -> Choice {
     let other = others.unfinished.as_ref().or(others.networks.first());
     other.map_or(Choice::Own, |other| {

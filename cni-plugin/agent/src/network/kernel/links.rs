@@ -36,7 +36,7 @@ struct Networks {
     /// Index of the uplink.
     link: u32,
     of_link: Vec<IpNet>,
-    /// Those of other links. A single address is no network.
+    /// Networks of other links, without those of a single address (/32, /128).
     of_others: Vec<IpNet>,
 }
 

@@ -176,7 +176,7 @@ impl Publisher {
     }
 
     /// Removes the call's entries from the pod's annotation, because the call failed. Restores the
-    /// entries that they replaced, except those of a container that is no longer attached.
+    /// replaced entries, unless their container is no longer attached.
     #[cold]
     pub(super) fn withdraw(
         &self,
