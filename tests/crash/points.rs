@@ -5,12 +5,12 @@ use braid_tests::{Answer, Call};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// Output file of strace in the sandbox.
 const TRACE: &str = "/run/strace";
+/// Lock in the sandbox that a call under strace and all programs that it starts hold until they end.
+const LOCK: &str = "/run/strace.lock";
 /// Upper bound for the number of system calls of a plugin call. It includes a call for three
 /// networks, and the first call after a boot, which detects kernel features.
 const MOST: usize = 1500;
@@ -193,28 +193,15 @@ fn failed(trace: &str, syscall: &str, errno: &str) -> bool {
 }
 
 /// Waits until the programs end that a killed call has started. They finish their work alone, as
-/// after the kill of any plugin, and a DEL that comes before that cannot know their state.
+/// after the kill of any plugin, and a DEL that comes before that cannot know their state. Each of
+/// them has inherited the file whose lock `run` took.
 fn await_programs() {
-    let own = fs::read_link("/proc/self/ns/net").expect("a namespace");
-    let is_program = |process: &Path| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable.starts_with(b"CNI_CONTAINERID="))
-            && fs::read_link(process.join("ns/net")).is_ok_and(|net| net == own)
-    };
-    let start = Instant::now();
-    loop {
-        let processes = fs::read_dir("/proc").expect("processes");
-        let mut paths = processes.flatten().map(|entry| entry.path());
-        if !paths.any(|path| is_program(&path)) {
-            return;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(PATIENCE_S.into()),
-            "a program of a killed call"
-        );
-        sleep(Duration::from_millis(5));
-    }
+    let wait = ["-w", &PATIENCE_S.to_string(), LOCK, "true"];
+    let status = Command::new("flock").args(wait).status();
+    assert!(
+        status.expect("flock").success(),
+        "a program of a killed call does not end"
+    );
 }
 
 /// Runs `call` with a fault at `point`. `None` if the call did not reach the point. strace follows the
@@ -230,7 +217,9 @@ pub(crate) fn run(call: &Call, verb: &str, point: &Point, fault: Fault) -> Optio
     );
     let answer = call
         .clone()
-        .under(&format!("timeout -k 1 {PATIENCE_S} {strace}"))
+        .under(&format!(
+            "flock -F {LOCK} timeout -k 1 {PATIENCE_S} {strace}"
+        ))
         .run(verb);
     if matches!(fault, Fault::Kill) {
         await_programs();
