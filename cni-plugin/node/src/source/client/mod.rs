@@ -234,11 +234,13 @@ impl Running {
     }
 }
 
-/// Kills the program, which may work on a request that was given up.
+/// Kills the program, which may work on a request that was given up. A program that cannot be killed
+/// ends with the call, and is not waited for: it waits for the call.
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if self.process.kill().is_ok() {
+            let _ = self.process.wait();
+        }
     }
 }
 
