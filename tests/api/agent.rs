@@ -527,6 +527,27 @@ fn removal_leaves_the_state_of_attached_containers_until_their_del_and_nothing_a
     await_true("an empty folder", || present().is_empty());
 }
 
+#[test]
+fn removal_deletes_the_bridge_of_pods_after_their_last_del() {
+    let Some(pair) = Pair::new("agent-bridge", 117) else {
+        return;
+    };
+    fs::write("/run/config.yaml", "type: bridge\n").expect("written");
+    let agent = pair.start_with(&["--config", "/run/config.yaml"]);
+    await_true("readiness", is_ready);
+    let (_pod, call) = attach(&pair);
+    let sandbox = &pair.world.sandbox;
+    assert!(sandbox.link("braid0").is_some());
+    agent.stop();
+    let _removal = pair.start_with(&["--remove"]);
+    await_true("removal", is_ready);
+    assert!(sandbox.link("braid0").is_some(), "a pod uses it");
+    call.del().ok();
+    await_true("a node without the bridge", || {
+        sandbox.link("braid0").is_none()
+    });
+}
+
 /// Attaches a pod to the agent's network.
 fn attach(pair: &Pair) -> (Rc<Ns>, Call) {
     let list = serde_json_of(CONFLIST);

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::health::{self, Readiness};
-use crate::network::conflist::{self, Present, ROUTES_FILE};
+use crate::network::conflist::{self, BRIDGE, Present, ROUTES_FILE};
 use crate::network::fabric::Fabric;
 use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
@@ -21,8 +21,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Deletes conflist, credentials, routes, rules and masquerading. Then reports readiness, and waits
-/// for SIGTERM, so that the pods of a `DaemonSet` can do it. Meanwhile it deletes the state of calls
-/// once no container is attached. The API is not necessary.
+/// for SIGTERM, so that the pods of a `DaemonSet` can do it. Meanwhile it deletes the state of calls and
+/// the bridge of pods once no container is attached. The API is not necessary.
 ///
 /// Sysctls stay, because other programs may rely on them by now.
 pub(crate) async fn run(options: &Options) -> Result<(), Error> {
@@ -46,14 +46,15 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
         delete(&credentials.folder.join(name))?;
     }
     delete_empty(&credentials.folder)?;
-    Fabric::open()?.clear().await?;
+    let mut fabric = Fabric::open()?;
+    fabric.clear().await?;
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
     cluster_forward::delete().map_err(|err| Error::new("stop accepting pods", err))?;
     delete_all(Path::new(network_cache::FOLDER))?;
     for path in [ROUTES_FILE, SOCKET, SILENT] {
         delete(Path::new(path))?;
     }
-    let mut is_empty = erase_state_of_calls()?;
+    let mut is_empty = erase_state_of_calls(&fabric).await?;
     if !is_empty {
         tracing::warn!("records of running containers stay until their DEL, which needs them");
     }
@@ -61,7 +62,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     while !is_empty {
         tokio::select! {
             _ = term.recv() => return Ok(()),
-            () = tokio::time::sleep(PAUSE) => is_empty = erase_state_of_calls()?,
+            () = tokio::time::sleep(PAUSE) => is_empty = erase_state_of_calls(&fabric).await?,
         }
     }
     tracing::info!("removed");
@@ -70,8 +71,13 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Returns false if a container is attached.
-fn erase_state_of_calls() -> Result<bool, Error> {
-    erase::state_of_calls().map_err(|err| Error::new("delete the state of plugin calls", err))
+async fn erase_state_of_calls(fabric: &Fabric) -> Result<bool, Error> {
+    let is_empty = erase::state_of_calls()
+        .map_err(|err| Error::new("delete the state of plugin calls", err))?;
+    if is_empty {
+        fabric.delete_unused_bridge(BRIDGE).await?;
+    }
+    Ok(is_empty)
 }
 
 /// Deletes a folder that has no files of others.

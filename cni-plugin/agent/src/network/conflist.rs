@@ -28,7 +28,7 @@ use std::time::SystemTime;
 /// Name of the network. Leases of host-local are in a folder of this name.
 const NETWORK: &str = "pods";
 /// Bridge of a default network of type `bridge`.
-const BRIDGE: &str = "braid0";
+pub(crate) const BRIDGE: &str = "braid0";
 /// Runtimes ask only a list of this version for STATUS.
 const VERSION: &str = "1.1.0";
 /// Capability by which containerd passes the pod's annotations to the call.

@@ -155,6 +155,11 @@ impl Fabric {
         Ok(())
     }
 
+    /// Deletes the bridge of pods if no pod is attached to it.
+    pub async fn delete_unused_bridge(&self, name: &str) -> Result<(), Error> {
+        self.kernel.delete_unused_bridge(name).await
+    }
+
     /// Returns the direct paths that pass. The prober runs only in mode `auto`.
     fn passing(&mut self, situation: &Situation<'_>, present: &Present) -> BTreeSet<Target> {
         if situation.mode != Mode::Auto {

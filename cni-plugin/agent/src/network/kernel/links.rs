@@ -112,6 +112,29 @@ impl Kernel {
             .await
     }
 
+    /// Deletes the bridge `name` unless it has ports. A link of another kind stays.
+    pub async fn delete_unused_bridge(&self, name: &str) -> Result<(), Error> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let mut links = Vec::new();
+        for found in self.list("links", request).await? {
+            if let RouteNetlinkMessage::NewLink(message) = found {
+                links.push(message);
+            }
+        }
+        let Some(index) = unused_bridge(name, &links) else {
+            return Ok(());
+        };
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let request = RouteNetlinkMessage::DelLink(message);
+        match self.exchange(request, NLM_F_ACK).await {
+            Err(failure) if failure.errno != errno::ENODEV => {
+                Err(failure.during(format_args!("delete bridge {name}")))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     async fn done(
         &self,
         change: &Change,
@@ -223,6 +246,22 @@ fn networks(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<Networks> {
 
 fn has_ipv6() -> bool {
     sysctl::read("net/ipv6/conf/all/forwarding").is_ok_and(|value| value.is_some())
+}
+
+/// Returns the index of the bridge `name`; `None` if there is none, or if it has ports.
+fn unused_bridge(name: &str, links: &[LinkMessage]) -> Option<u32> {
+    let has = |link: &LinkMessage, wanted: &LinkAttribute| link.attributes.contains(wanted);
+    let is_named = |link: &&LinkMessage| has(link, &LinkAttribute::IfName(name.to_owned()));
+    let bridge = links.iter().find(is_named)?;
+    let is_bridge = bridge.attributes.iter().any(|attribute| {
+        matches!(attribute, LinkAttribute::LinkInfo(infos)
+            if infos.contains(&LinkInfo::Kind(InfoKind::Bridge)))
+    });
+    let index = bridge.header.index;
+    let has_port = links
+        .iter()
+        .any(|link| has(link, &LinkAttribute::Controller(index)));
+    (is_bridge && !has_port).then_some(index)
 }
 
 fn creation(link: Vxlan) -> LinkMessage {
@@ -414,6 +453,27 @@ mod tests {
             assert_eq!((found.mac, found.mtu), (Some(link.mac), 1450));
             assert!(!found.is_up && !found.is_foreign());
         }
+    }
+
+    #[test]
+    fn a_bridge_is_unused_without_ports() {
+        let link = |name: &str, index, more: Vec<LinkAttribute>| {
+            let mut message = LinkMessage::default();
+            message.header.index = index;
+            message.attributes = vec![LinkAttribute::IfName(name.to_owned())];
+            message.attributes.extend(more);
+            message
+        };
+        let of_kind = |kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
+        let bridge = || link("braid0", 7, vec![of_kind(InfoKind::Bridge)]);
+        let other = link("veth1", 8, vec![LinkAttribute::Controller(6)]);
+        let port = link("veth2", 9, vec![LinkAttribute::Controller(7)]);
+        let unused = |links: &[LinkMessage]| unused_bridge("braid0", links);
+        assert_eq!(unused(&[bridge(), other.clone()]), Some(7));
+        assert_eq!(unused(&[bridge(), other.clone(), port]), None);
+        assert_eq!(unused(&[other]), None);
+        let vlan = link("braid0", 7, vec![of_kind(InfoKind::Vlan)]);
+        assert_eq!(unused(&[vlan]), None);
     }
 
     #[test]
