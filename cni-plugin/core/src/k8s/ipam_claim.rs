@@ -211,6 +211,7 @@ mod tests {
             ipam_claim: None,
             resource: None,
             device: None,
+            requests: None,
         }
     }
 

@@ -12,6 +12,7 @@ pub mod annotation;
 pub mod default_route;
 pub mod device_info;
 pub mod dynamic;
+pub mod edit;
 pub mod interface_event;
 pub mod ipam_claim;
 pub mod kubeconfig;

@@ -39,6 +39,11 @@ pub struct Network {
     pub resource: Option<String>,
     /// Id of the device that the pod requests, if any.
     pub device: Option<String>,
+    /// All requests of the pod to this network ([`Selection::requests`]); `None` if the pod did not
+    /// select it.
+    ///
+    /// [`Selection::requests`]: super::selection::Selection::requests
+    pub requests: Option<Json>,
 }
 
 impl Network {

@@ -87,9 +87,7 @@ pub fn wanted(
     if let Some(selection) = &default {
         settings.allow(namespace, &selection.object, true)?;
     }
-    for selection in &asked {
-        settings.allow(namespace, &selection.object, false)?;
-    }
+    let asked = selected(settings, namespace, asked)?;
     let first = match default {
         Some(selection) => Choice::of_pod(selection, true),
         None => Choice {
@@ -106,11 +104,25 @@ pub fn wanted(
             all.push(Choice::of_all(origin.clone()));
         }
     }
+    all.extend(asked);
+    Ok(all)
+}
+
+/// Returns the networks that a pod of this namespace selects beside the default network. Fails if it
+/// may not use one of them.
+pub fn selected(
+    settings: &Settings,
+    namespace: &str,
+    asked: Vec<Selection>,
+) -> Result<Vec<Choice>, Error> {
+    let mut all = Vec::with_capacity(asked.len());
     for selection in asked {
+        settings.allow(namespace, &selection.object, false)?;
         all.push(Choice::of_pod(selection, false));
     }
     Ok(all)
 }
+
 /// Returns the networks of a pod, ready to be attached. The default network has the interface
 /// `ifname`, and only this network gets the runtime's `runtime_config`. Refuses requests that can't
 /// be served, before any plugin runs.
@@ -173,7 +185,9 @@ fn network(
     let mut runtime_config = runtime.cloned().unwrap_or_else(|| Json::object_of([]));
     let (mut asked, mut cni_args) = (Vec::new(), Vec::new());
     let (mut default_route, mut ipam_claim, mut device) = (None, None, None);
+    let mut requests = None;
     if let Some(selection) = wanted.selection {
+        requests = Some(selection.requests()).filter(|_| !is_default);
         refuse_two_sources(&selection, is_default)?;
         cni_args = request::serve(&selection, &mut definition, rules)?;
         for (capability, _, value) in selection.runtime_config() {
@@ -200,6 +214,7 @@ fn network(
         ipam_claim,
         resource,
         device,
+        requests,
     })
 }
 

@@ -144,6 +144,32 @@ impl Selection {
         }
         asked
     }
+
+    /// Returns all requests of the pod to the network, by their keys in the annotation. Network and
+    /// interface are no part of it.
+    pub fn requests(&self) -> Json {
+        let mut requests = Json::object_of([]);
+        for (_, key, value) in self.runtime_config() {
+            requests.set(key, value);
+        }
+        if !self.cni_args.is_empty() {
+            requests.set("cni-args", Json::Object(self.cni_args.clone()));
+        }
+        if let Some(gateways) = &self.default_route {
+            let gateways: Vec<Json> = gateways.iter().map(|ip| ip.to_string().into()).collect();
+            requests.set("default-route", gateways);
+        }
+        let texts = [
+            ("ipam-claim-reference", &self.ipam_claim),
+            ("deviceID", &self.device),
+        ];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                requests.set(key, text.as_str());
+            }
+        }
+        requests
+    }
 }
 
 /// An item of an annotation in JSON format, not yet parsed.
