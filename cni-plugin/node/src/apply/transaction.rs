@@ -2,7 +2,7 @@
 
 use super::executor::{OnError, Timing};
 use super::host::Host;
-use crate::store::record::{Folder, Owed, Record};
+use crate::store::record::{Attached, Folder, Owed, Record};
 use crate::{Context, Error};
 use braid_core::cni::AddResult;
 use braid_core::plan::facts::{Facts, LinkFact};
@@ -19,8 +19,12 @@ pub struct Transaction<'a> {
     /// chain separately, and each call adds parts. 0 for the first call, and for calls with several
     /// attachments.
     earlier: usize,
+    /// The record without this transaction, if it adds to the attachments of a running container.
+    running: Option<Record>,
     /// Inverses of the applied steps.
     inverses: Vec<Step>,
+    /// Routes of the running container that were deleted.
+    deleted: Vec<Step>,
     /// Duration of each send to the kernel, with the steps in it.
     pub timings: Vec<(Vec<Step>, Timing)>,
 }
@@ -58,10 +62,37 @@ impl<'a> Transaction<'a> {
         Self {
             folder,
             earlier,
+            running: None,
             record,
             inverses: Vec::new(),
+            deleted: Vec::new(),
             timings: Vec::new(),
         }
+    }
+
+    /// Creates a transaction that adds the attachments `joining` to those of a running container,
+    /// which it keeps. They are unsettled until the transaction ends.
+    pub fn of_edit(folder: &'a Folder, running: Record, joining: Vec<Attached>) -> Self {
+        let mut record = running.clone();
+        record.is_unpublished = true;
+        for attached in joining {
+            record.attachments.push(Attached {
+                is_unsettled: true,
+                ..attached
+            });
+        }
+        Self {
+            earlier: 0,
+            running: Some(running),
+            ..Self::new(folder, record)
+        }
+    }
+
+    /// Returns the number of attachments that the transaction keeps: the first ones of its record.
+    pub fn kept(&self) -> usize {
+        self.running
+            .as_ref()
+            .map_or(0, |running| running.attachments.len())
     }
 
     /// Records the steps of each plugin and the results, then applies all steps. Stops at the first
@@ -89,6 +120,11 @@ impl<'a> Transaction<'a> {
         let report = host.execute(&steps, facts, OnError::Stop);
         for at in report.applied {
             self.inverses.extend(steps[at].inverse());
+            if let Step::Del(route @ Thing::Route(_)) = &steps[at]
+                && self.running.is_some()
+            {
+                self.deleted.push(Step::Add(route.clone()));
+            }
         }
         for timing in report.timings {
             let sent = steps.iter().skip(timing.first).take(timing.count);
@@ -128,8 +164,12 @@ impl<'a> Transaction<'a> {
 
     /// Records the results of the attachments so far.
     pub fn note(&mut self, results: &[Option<AddResult>]) -> Result<(), Error> {
-        for (attached, result) in self.record.attachments.iter_mut().zip(results) {
-            attached.note(result.as_ref());
+        let kept = self.kept();
+        let attachments = self.record.attachments.iter_mut();
+        for (at, (attached, result)) in attachments.zip(results).enumerate() {
+            if at >= kept || result.is_some() {
+                attached.note(result.as_ref());
+            }
         }
         self.keep()
     }
@@ -149,6 +189,14 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Records the default routes of attachments that lose them to another network.
+    pub fn displace(&mut self, routes: Vec<Part>) {
+        for part in routes {
+            let attached = &mut self.record.attachments[part.attachment];
+            attached.displaced.extend(part.steps);
+        }
+    }
+
     /// Records a network status that could not be published.
     pub fn owe(&mut self, owed: Owed) -> Result<(), Error> {
         self.record.owed = Some(owed);
@@ -165,6 +213,9 @@ impl<'a> Transaction<'a> {
     /// without the steps of earlier calls.
     pub fn done(&self) -> Record {
         let mut done = self.record.clone();
+        for attached in &mut done.attachments[..self.kept()] {
+            attached.device_file = None;
+        }
         for (at, attached) in done.attachments.iter_mut().enumerate() {
             attached
                 .parts
@@ -174,11 +225,37 @@ impl<'a> Transaction<'a> {
         done
     }
 
+    /// Returns the steps that restore the routes of the running container that this call deleted.
+    pub fn restoring(&self) -> &[Step] {
+        &self.deleted
+    }
+
+    /// Ends a successful edit: its attachments are settled. Returns the record.
+    pub fn settle(mut self) -> Result<Record, Error> {
+        let kept = self.kept();
+        for attached in &mut self.record.attachments[kept..] {
+            attached.is_unsettled = false;
+        }
+        self.keep()?;
+        Ok(self.record)
+    }
+
     /// Ends the transaction after a rollback. `left` has the steps that could not be rolled back.
     /// After earlier calls, restores their record, and appends `left` to it if there are errors.
     /// Without earlier calls, records `left` if there are errors, and deletes the record if there
-    /// are none. Returns `errors`, and the error of this function if it fails.
+    /// are none. After an edit, records the running attachments, and those of `left` if there are
+    /// errors. Returns `errors`, and the error of this function if it fails.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
+        let kept = self.kept();
+        if let Some(mut running) = self.running {
+            if !errors.is_empty() {
+                running
+                    .attachments
+                    .extend(left.attachments.into_iter().skip(kept));
+            }
+            errors.extend(self.folder.store(&running).err().map(E::from));
+            return errors;
+        }
         let first = match self.record.attachments.first_mut() {
             Some(first) if self.earlier > 0 => first,
             _ => return self.folder.settle(&left.key, Some(&left), errors),

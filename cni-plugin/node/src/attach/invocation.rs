@@ -176,30 +176,7 @@ impl Invocation {
 
     /// Creates the record of the call, without steps.
     pub fn record(&self, netns_cookie: Option<u64>) -> Record {
-        let attached = |Wanted {
-                            attachment,
-                            chain,
-                            claim,
-                            object,
-                            device_file,
-                            ..
-                        }: &Wanted| {
-            let new = Attached::new(
-                chain.network(),
-                &chain.plugin_name,
-                attachment,
-                chain.conf.json.clone(),
-            );
-            let device_file = device_file.as_ref().map(|file| file.path.clone());
-            let claim = claim.as_ref().map(|claim| claim.owner.clone());
-            Attached {
-                object: object.clone(),
-                claim,
-                device_file,
-                ..new
-            }
-        };
-        let attachments = self.wanted.iter().map(attached).collect();
+        let attachments = self.wanted.iter().map(Wanted::attached).collect();
         let mut record = Record::new(self.key.clone(), self.first().netns.clone(), attachments);
         record.netns_cookie = netns_cookie;
         record.path.clone_from(&self.path);
@@ -219,6 +196,27 @@ impl Wanted {
             object: None,
             device_file: None,
             of_pod: None,
+        }
+    }
+
+    /// Returns the recorded form, without steps.
+    pub fn attached(&self) -> Attached {
+        let Self {
+            attachment, chain, ..
+        } = self;
+        let new = Attached::new(
+            chain.network(),
+            &chain.plugin_name,
+            attachment,
+            chain.conf.json.clone(),
+        );
+        let requests = |of_pod: &OfPod| of_pod.network.requests.clone();
+        Attached {
+            object: self.object.clone(),
+            asked: self.of_pod.as_ref().and_then(requests),
+            claim: self.claim.as_ref().map(|claim| claim.owner.clone()),
+            device_file: self.device_file.as_ref().map(|file| file.path.clone()),
+            ..new
         }
     }
 

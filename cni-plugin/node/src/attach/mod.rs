@@ -4,6 +4,7 @@
 //!  request ─► invocation: networks, each with its chain: items, native or foreign, each with its IPAM
 //!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
 //!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
+//!  edit    ─► networks of a running container: ADD's run for the new ones, teardown of those that leave
 //!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
 //!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
@@ -14,6 +15,7 @@ pub mod chain;
 pub mod check;
 pub mod del;
 pub mod device_file;
+pub mod edit;
 mod flannel;
 pub mod gc;
 pub mod invocation;
@@ -26,10 +28,12 @@ pub mod orphans;
 pub mod planner;
 pub mod pods;
 pub mod preview;
+pub mod receiver;
 mod reconstruct;
 pub mod recorded;
 mod reserver;
 mod routes;
+mod run;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]
@@ -40,13 +44,13 @@ use crate::apply::delegate;
 use crate::apply::host::Machine;
 use crate::ipam;
 use crate::source::cluster::Cluster;
-use add::DeliverBy;
 use braid_core::cni::version::version_reply;
 use braid_core::cni::{Command, Error, Owner, Request, Version};
 use braid_core::k8s::settings::Settings;
 use braid_core::plugins;
 use chain::{BRAID, Chain};
 use invocation::Invocation;
+use receiver::DeliverBy;
 use std::path::PathBuf;
 
 /// Runs the CNI verb of a request on the node `machine` with the Kubernetes cluster `cluster`. ADD

@@ -5,10 +5,12 @@ use super::chain::{AddressSource, Item, Runner};
 use super::invocation::{PluginIndex, Wanted, call};
 use super::last_mac;
 use super::lease_request::LeaseRequest;
+use super::routes;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
 use braid_core::cni::{AddResult, Error};
 use braid_core::ipam::Lease;
+use braid_core::k8s::default_route::DefaultRoutes;
 use braid_core::name::Mac;
 use braid_core::plan::thing::{Attr, LinkAttr, LinkRef};
 use braid_core::plan::{Facts, Need, Step};
@@ -105,6 +107,18 @@ impl<'a> Planner<'a> {
             warnings: Vec::new(),
             sandbox,
         }
+    }
+
+    /// Decides the default routes of all networks ([`routes::decided`]). The first `kept` networks are
+    /// those of a running container. One of them that has the default routes keeps them.
+    pub(super) fn default_routes(&mut self, kept: usize) -> Option<Vec<DefaultRoutes>> {
+        let mut decided = routes::decided(self.wanted, &mut self.results)?;
+        for (decided, wanted) in decided.iter_mut().zip(&self.wanted[..kept]) {
+            if wanted.default_route.is_some() {
+                *decided = DefaultRoutes::Keep;
+            }
+        }
+        Some(decided)
     }
 
     /// Plans consecutive native plugins. Each plugin is planned on the facts that the earlier

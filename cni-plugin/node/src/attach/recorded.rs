@@ -10,6 +10,7 @@ use braid_core::ipam::Claim;
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::Thing;
+use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,7 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
     Wanted {
         claim,
         object: attached.object.clone(),
+        default_route: attached.default_route(),
         ..Wanted::new(attachment, chain)
     }
 }
@@ -81,11 +83,16 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
 /// its configuration cannot be parsed.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
     let with_chain = |attached| {
-        chain(attached, attached.result.as_ref(), &record.path)
-            .ok()
-            .map(|chain| (attached, chain))
+        let chain = chain_of(attached, &record.path).ok()?;
+        Some((attached, chain))
     };
     record.attachments.iter().filter_map(with_chain)
+}
+
+/// Returns the plugins of an attachment as ADD ran them, with its recorded result. `path` is
+/// `CNI_PATH`.
+pub fn chain_of(attached: &Attached, path: &[PathBuf]) -> Result<Chain, Error> {
+    chain(attached, attached.result.as_ref(), path)
 }
 
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {
@@ -123,14 +130,7 @@ pub fn host_locals(chain: &Chain) -> impl Iterator<Item = (usize, &host_local::H
 pub fn interfaces(record: &Record) -> Vec<Detached> {
     let mut interfaces = Vec::new();
     for attached in &record.attachments {
-        let mut addresses = Vec::new();
-        for step in attached.parts.iter().flatten() {
-            if let Step::Add(Thing::Addr(addr)) = step
-                && addr.at.ns == Ns::Pod
-            {
-                addresses.push(addr.net);
-            }
-        }
+        let addresses = nets(attached.steps()).collect();
         let object = attached.object.as_ref().map(ToString::to_string);
         interfaces.push(Detached {
             ifname: attached.ifname.clone(),
@@ -150,14 +150,24 @@ pub fn leased(record: &Record, network: &str, path: &Path) -> Vec<(IpAddr, Owner
             if config.path() != path {
                 continue;
             }
-            for step in attached.parts.get(at).into_iter().flatten() {
-                if let Step::Add(Thing::Addr(addr)) = step
-                    && addr.at.ns == Ns::Pod
-                {
-                    leased.push((addr.net.addr(), record.lease_owner_of(attached)));
-                }
+            for address in addresses(attached.parts.get(at).into_iter().flatten()) {
+                leased.push((address, record.lease_owner_of(attached)));
             }
         }
     }
     leased
+}
+
+/// Returns the addresses that these steps add in the container.
+pub fn addresses<'s>(steps: impl Iterator<Item = &'s Step>) -> Vec<IpAddr> {
+    nets(steps).map(|net| net.addr()).collect()
+}
+
+fn nets<'s>(steps: impl Iterator<Item = &'s Step>) -> impl Iterator<Item = IpNet> {
+    steps.filter_map(|step| {
+        let Step::Add(Thing::Addr(addr)) = step else {
+            return None;
+        };
+        (addr.at.ns == Ns::Pod).then_some(addr.net)
+    })
 }

@@ -3,7 +3,7 @@
 use super::invocation::Wanted;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
-use braid_core::cni::{AddResult, Error};
+use braid_core::cni::{self, AddResult, Error};
 use braid_core::k8s::default_route::{DefaultRoutes, Families, Gateway, decide, families};
 use braid_core::kernel_numbers::RT_TABLE_MAIN;
 use braid_core::name::Ns;
@@ -37,12 +37,19 @@ pub(super) fn decided(
     Some(decided)
 }
 
-/// Removes steps that add default routes, if another network replaces these routes. Adds steps for
-/// default routes through the requested gateways.
-pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut Vec<Part>) {
+/// Removes steps that add default routes, if another network replaces these routes, and returns them.
+/// Adds steps for default routes through the requested gateways.
+pub(super) fn settle(
+    decided: &[DefaultRoutes],
+    wanted: &[Wanted],
+    parts: &mut Vec<Part>,
+) -> Vec<Part> {
+    let mut displaced = Vec::new();
     for part in parts.iter_mut() {
         let families = decided[part.attachment].families();
-        part.steps.retain(|step| !is_default_of(step, families));
+        let is_gone = |step: &mut Step| is_default_of(step, families);
+        let gone: Vec<Step> = part.steps.extract_if(.., is_gone).collect();
+        displaced.push(Part::new(part.attachment, gone));
     }
     for (attachment, decided) in decided.iter().enumerate() {
         let DefaultRoutes::Via(gateways) = decided else {
@@ -55,15 +62,16 @@ pub(super) fn settle(decided: &[DefaultRoutes], wanted: &[Wanted], parts: &mut V
         }
         parts.push(Part::new(attachment, steps));
     }
+    displaced
 }
 
 /// Returns steps that delete the container's existing default routes, if another network replaces
-/// them. Plugins that have already run created these routes.
+/// them, and steps that add them again. Plugins that have already run created these routes.
 pub(super) fn of_kernel(
     decided: &[DefaultRoutes],
     wanted: &[Wanted],
     host: &mut dyn Host,
-) -> Result<Vec<Part>, Error> {
+) -> Result<(Vec<Part>, Vec<Part>), Error> {
     let link_of = |wanted: &Wanted| LinkRef::pod(wanted.attachment.ifname.clone());
     let mut needs = Vec::new();
     for wanted in wanted {
@@ -72,32 +80,53 @@ pub(super) fn of_kernel(
     needs.push(Need::Routes(Ns::Pod));
     let facts = host.observe(&needs).map_err(Error::from)?;
     let routes = facts.routes.get(&Ns::Pod).map_or(&[][..], Vec::as_slice);
-    let mut parts = Vec::new();
+    let (mut parts, mut displaced) = (Vec::new(), Vec::new());
     for (attachment, decided) in decided.iter().enumerate() {
         let at = link_of(&wanted[attachment]);
         let Some(link) = facts.link(&at) else {
             continue;
         };
-        let mut steps = Vec::new();
+        let (mut steps, mut again) = (Vec::new(), Vec::new());
         for fact in routes {
             let is_default = fact.dst.prefix_len() == 0
                 && fact.table == RT_TABLE_MAIN
                 && fact.link == Some(link.index);
             if is_default && decided.families().has(&fact.dst.addr()) {
-                steps.push(Step::del(of_fact(&at, fact)));
+                let route = of_fact(&at, fact);
+                again.push(Step::add(Route {
+                    src: fact.src,
+                    mtu: fact.mtu,
+                    advmss: fact.advmss,
+                    onlink: fact.onlink,
+                    ..route.clone()
+                }));
+                steps.push(Step::del(route));
             }
         }
         if !steps.is_empty() {
             parts.push(Part::new(attachment, steps));
+            displaced.push(Part::new(attachment, again));
         }
     }
-    Ok(parts)
+    Ok((parts, displaced))
 }
 
 /// True if the step adds a default route of one of these families to the container's main table.
 pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
     matches!(step, Step::Add(Thing::Route(Route { at, dst, table: RT_TABLE_MAIN, .. }))
         if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))
+}
+
+/// Returns the entry in a result for a step that adds a route; `None` for other steps.
+pub(super) fn entry(step: &Step) -> Option<cni::Route> {
+    let Step::Add(Thing::Route(route)) = step else {
+        return None;
+    };
+    Some(cni::Route {
+        gw: route.gw,
+        priority: route.priority.unwrap_or_default(),
+        ..cni::Route::to(route.dst)
+    })
 }
 
 fn route(at: &LinkRef, Gateway { address, metric }: Gateway) -> Route {

@@ -148,7 +148,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Returns the attachments to these networks, with the pod's devices and claims.
-    fn all_wanted(
+    pub(super) fn all_wanted(
         &mut self,
         networks: Vec<Network>,
         pod: Option<&Pod>,
@@ -291,10 +291,7 @@ impl<'a> Finder<'a> {
             nads.extend(self.ask()?.nads(&missing).map_err(|err| of_source(&err))?);
         }
         if let Some(object) = not_there(&choices, &nads) {
-            let err = Error::config(format!(
-                "network {object}: there is no such NetworkAttachmentDefinition"
-            ));
-            return Err(self.refuse(&pod, "NoNetworkFound", err));
+            return Err(self.refuse(&pod, "NoNetworkFound", no_definition(&object)));
         }
         Ok(Requested {
             pod: Some(pod),
@@ -304,7 +301,12 @@ impl<'a> Finder<'a> {
     }
 
     /// Returns the definition of a selected network, from `nads` or else from the node's files.
-    fn found(&mut self, choice: &Choice, nads: &[Nad], call: &NetConf) -> Result<Found, Error> {
+    pub(super) fn found(
+        &mut self,
+        choice: &Choice,
+        nads: &[Nad],
+        call: &NetConf,
+    ) -> Result<Found, Error> {
         let (object, call) = (
             choice.object(self.settings),
             Some(call).filter(|_| choice.is_default),
@@ -348,9 +350,7 @@ impl<'a> Finder<'a> {
     fn of_origin(&mut self, origin: &Origin, call: Option<&NetConf>) -> Result<Definition, Error> {
         match origin {
             Origin::Inline(json) => Definition::parse(json.clone(), ""),
-            Origin::Nad(object) => Err(Error::config(format!(
-                "network {object}: there is no such NetworkAttachmentDefinition"
-            ))),
+            Origin::Nad(object) => Err(no_definition(object)),
             Origin::Named(name) if name.starts_with('/') => self.of_path(name, call),
             Origin::Named(name) => self.of_conf_dir(name, call),
         }
@@ -400,7 +400,7 @@ impl<'a> Finder<'a> {
         self.settings.kubeconfig.is_some() && choice.object(self.settings).is_some()
     }
 
-    fn ask(&mut self) -> Result<&mut (dyn Source + 'static), Error> {
+    pub(super) fn ask(&mut self) -> Result<&mut (dyn Source + 'static), Error> {
         let source = match self.source.take() {
             Some(source) => source,
             None => self.cluster.source(self.settings, None)?,
@@ -429,7 +429,7 @@ impl<'a> Finder<'a> {
 }
 
 /// Returns the rules by which a network's plugins serve the pod's requests.
-fn rules(is_strict: bool) -> Rules<'static> {
+pub(super) fn rules(is_strict: bool) -> Rules<'static> {
     Rules {
         is_strict,
         built_in: BuiltIn {
@@ -442,10 +442,16 @@ fn rules(is_strict: bool) -> Rules<'static> {
 
 /// Returns the first requested NetworkAttachmentDefinition that does not exist. Ignores names in
 /// the settings, as these may be files.
-fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
+pub(super) fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> {
     let is_there = |object: &ObjectName| nads.iter().any(|nad| nad.name == *object);
     choices.iter().find_map(|choice| match &choice.origin {
         Origin::Nad(object) if !is_there(object) => Some(object.clone()),
         Origin::Nad(_) | Origin::Named(_) | Origin::Inline(_) => None,
     })
+}
+
+pub(super) fn no_definition(object: &ObjectName) -> Error {
+    Error::config(format!(
+        "network {object}: there is no such NetworkAttachmentDefinition"
+    ))
 }

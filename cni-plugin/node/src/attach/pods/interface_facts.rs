@@ -36,16 +36,21 @@ pub(super) fn mac(network: &Network, result: &AddResult, host: &mut dyn Host) ->
 /// Returns the MTU of a network's interface from the kernel. `None` if `result` already has the
 /// MTU.
 pub(super) fn mtu(network: &Network, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
-    let at = without_mtu(network, result)?;
+    mtu_of(&network.ifname, result, host)
+}
+
+/// [`mtu`] of the interface `ifname`.
+pub(super) fn mtu_of(ifname: &IfName, result: &AddResult, host: &mut dyn Host) -> Option<u32> {
+    let at = without_mtu(ifname, result)?;
     host.link(&at).ok().flatten().map(|link| link.mtu)
 }
 
 /// Returns a network's interface if `result` omits its MTU.
-pub(super) fn without_mtu(network: &Network, result: &AddResult) -> Option<LinkRef> {
+pub(super) fn without_mtu(ifname: &IfName, result: &AddResult) -> Option<LinkRef> {
     let ifname = match status::interface(result) {
         Some((_, interface)) if interface.mtu.is_some() => return None,
         Some((_, interface)) => IfName::parse(&interface.name).ok()?,
-        None => network.ifname.clone(),
+        None => ifname.clone(),
     };
     Some(LinkRef::pod(ifname))
 }

@@ -12,6 +12,7 @@
 mod chained;
 mod claims;
 mod devices;
+mod edit;
 mod find;
 mod gc;
 mod interface_facts;
@@ -35,6 +36,7 @@ use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::interface_event::{self, FAILED_REMOVE};
 use braid_core::k8s::settings::{PodRef, Settings};
 use braid_core::k8s::source::Event;
+pub use edit::{Outcome as Edited, edit};
 use find::Finder;
 pub use gc::gc;
 pub use network::AttachedNetwork;

@@ -99,7 +99,7 @@ impl Publisher {
         let mut entries = Vec::new();
         for attachment in attached {
             let network = &attachment.of.network;
-            let mtu = match interface_facts::without_mtu(network, attachment.result?) {
+            let mtu = match interface_facts::without_mtu(&network.ifname, attachment.result?) {
                 Some(at) => Some(ahead.link(&at)?.mtu),
                 None => None,
             };

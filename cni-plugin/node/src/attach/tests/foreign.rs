@@ -4,11 +4,12 @@
 use super::model::Model;
 use super::{assert_nothing_left, attachment, machine};
 use crate::apply::host::Machine;
-use crate::attach::add::{DeliverBy, add};
+use crate::attach::add::add;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::detach;
 use crate::attach::gc;
 use crate::attach::invocation::{Invocation, Wanted};
+use crate::attach::receiver::DeliverBy;
 use crate::store::record::foreign::{self, ROOT};
 use crate::store::record::{Key, Record};
 use braid_core::cni::{Command, Error, Json, NetConf, Request};

@@ -1,14 +1,16 @@
 //! Tests of the CNI verbs on a model of a machine. Each step of each plan fails once.
 
 mod dhcp;
+mod edit;
 mod foreign;
 mod model;
 mod pods;
 
-use super::add::{Added, DeliverBy, add};
+use super::add::{Added, add};
 use super::chain::{BRAID, Chain};
 use super::invocation::{Invocation, Wanted};
 use super::preview::{Line, preview};
+use super::receiver::DeliverBy;
 use super::{del, gc, status};
 use crate::apply::host::Machine;
 use crate::sys::netns::NetNs;

@@ -151,6 +151,14 @@ impl Source for Asked {
         Ok(())
     }
 
+    fn report(&mut self, _pod: &ObjectName, _uid: &str, events: &[Event]) {
+        let mut cluster = self.0.borrow_mut();
+        for event in events {
+            let event = (event.reason.to_string(), event.message.clone());
+            cluster.events.push(event);
+        }
+    }
+
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {
         let cluster = self.ask()?;
         let found = cluster

@@ -3,6 +3,7 @@
 
 mod claims;
 mod devices;
+mod edit;
 mod no_cluster;
 mod runtime;
 

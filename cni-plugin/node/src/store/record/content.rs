@@ -8,6 +8,7 @@ use braid_core::k8s::ObjectName;
 use braid_core::name::IfName;
 use braid_core::plan::step::Step;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -44,6 +45,9 @@ pub struct Record {
     /// The pod's network status, if it is still to be published because the API request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owed: Option<Owed>,
+    /// True if an edit has changed the attachments since the pod's network status was published.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_unpublished: bool,
     /// True if a plugin or IPAM of the call is another program. The call then also has a
     /// [`foreign`] record.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -88,12 +92,21 @@ pub struct Attached {
     /// The `NetworkAttachmentDefinition` that defines the network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectName>,
+    /// The pod's requests to the network
+    /// ([`Selection::requests`](braid_core::k8s::selection::Selection::requests)); `None` if the pod
+    /// did not select it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Json>,
     /// `CNI_ARGS`.
     pub args: String,
     /// Configuration of the network, from stdin or, for a network of a pod, from its definition.
     pub conf: Rc<Json>,
     /// Steps of each plugin in the list, in the list's order. A foreign plugin has none.
     pub parts: Vec<Vec<Step>>,
+    /// Steps that add the network's default routes, while another network of the pod has them
+    /// (`default-route`). They are not applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub displaced: Vec<Step>,
     /// Result of ADD in the newest CNI version; `None` while ADD waits for a foreign plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
@@ -109,6 +122,10 @@ pub struct Attached {
     /// that could not be undone. `None` before the first DEL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Vec<usize>>,
+    /// True while an edit of the running container attaches or detaches it. If the edit was
+    /// interrupted, the next one detaches it first.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_unsettled: bool,
 }
 
 impl Record {
@@ -122,6 +139,7 @@ impl Record {
             path: Vec::new(),
             attachments,
             owed: None,
+            is_unpublished: false,
             is_foreign: false,
             boot: None,
         }
@@ -159,11 +177,37 @@ impl Record {
         self.netns_cookie.is_none() || cookie.is_none() || self.netns_cookie == cookie
     }
 
-    /// True if a call has begun to delete the record's attachments.
+    /// True if a call has begun to delete the record's attachments. An edit, which detaches single
+    /// ones, does not count.
     pub fn is_leaving(&self) -> bool {
         self.attachments
             .iter()
-            .any(|attached| attached.left.is_some())
+            .any(|attached| attached.left.is_some() && !attached.is_unsettled)
+    }
+
+    /// Removes the attachments with these indices. Returns a record of them alone.
+    #[must_use]
+    pub fn take(&mut self, which: &[usize]) -> Self {
+        let mut taken = Self {
+            attachments: Vec::new(),
+            ..self.clone()
+        };
+        let all = std::mem::take(&mut self.attachments);
+        for (at, attached) in all.into_iter().enumerate() {
+            let is_taken = which.contains(&at);
+            let record = if is_taken { &mut taken } else { &mut *self };
+            record.attachments.push(attached);
+        }
+        taken
+    }
+
+    /// True if an interrupted edit has left an attachment to detach, or default routes to give back.
+    pub fn is_interrupted(&self) -> bool {
+        let mut all = self.attachments.iter();
+        all.clone().any(|attached| attached.is_unsettled) || {
+            let has_routes = all.clone().any(|one| one.default_route().is_some());
+            !has_routes && all.any(|attached| !attached.displaced.is_empty())
+        }
     }
 
     /// Returns all recorded steps in order.
@@ -215,14 +259,28 @@ impl Attached {
             ifname: attachment.ifname.clone(),
             plugin: plugin.to_owned(),
             object: None,
+            asked: None,
             args: attachment.args.clone(),
             conf,
             parts: Vec::new(),
+            displaced: Vec::new(),
             result: None,
             claim: None,
             device_file: None,
             left: None,
+            is_unsettled: false,
         }
+    }
+
+    /// Returns the gateways of the default routes that the pod requests through this network. `None`
+    /// if it requests none.
+    pub fn default_route(&self) -> Option<Vec<IpAddr>> {
+        let gateways = self.asked.as_ref()?.strings("default-route").ok()?;
+        let parsed = gateways.iter().filter_map(|gateway| gateway.parse().ok());
+        self.asked
+            .as_ref()?
+            .has("default-route")
+            .then(|| parsed.collect())
     }
 
     /// Returns all recorded steps in order.

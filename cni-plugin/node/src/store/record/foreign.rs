@@ -70,6 +70,7 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
     };
     let without_steps = |attached: &Attached| Attached {
         parts: vec![Vec::new(); attached.parts.len()],
+        displaced: Vec::new(),
         ..attached.clone()
     };
     let attachments = record.attachments.iter().map(without_steps).collect();
@@ -81,6 +82,7 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
         path: record.path.clone(),
         attachments,
         owed: None,
+        is_unpublished: false,
         is_foreign: true,
         boot: Some(boot),
     };
