@@ -8,6 +8,7 @@
 
 mod boot;
 mod capabilities;
+mod edit;
 mod fabric;
 mod firewall;
 mod node;

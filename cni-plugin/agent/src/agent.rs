@@ -20,7 +20,7 @@ use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
 use crate::network::{firewall, forwarding, mtu, types};
 use crate::options::Options;
-use crate::serve;
+use crate::{reconcile, serve};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -60,7 +60,10 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     )?;
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config)?;
-    serve::start(&client, options)?;
+    let (store, looks) = serve::start(&client, options)?;
+    if options.is_hot_plug {
+        reconcile::start(store, looks, options);
+    }
     let mut agent = Agent {
         options,
         credentials,

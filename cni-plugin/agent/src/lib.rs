@@ -7,9 +7,10 @@
 //!                                     └─► credentials: token and kubeconfig for calls
 //!                                     └─► events, log
 //!  watches ─► serve: caches ─► socket: pods, networks and claims for calls
+//!                      └─► reconcile: networks of running pods
 //! ```
 //!
-//! One thread runs everything. The plugin call does not depend on the agent.
+//! One thread runs everything but changes of running pods, which block. The plugin call does not depend on the agent.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -28,6 +29,7 @@ pub mod log;
 pub mod network;
 mod options;
 mod procfs;
+pub mod reconcile;
 mod removal;
 pub mod serve;
 pub mod watch;
@@ -35,6 +37,12 @@ pub mod watch;
 pub use braid_core::k8s::ObjectName;
 pub use error::Error;
 pub use options::{Account, Options, Paths, Source};
+
+use std::time::Duration;
+
+/// Time for changes of running pods to end after a signal. What is cut off is completed by the next
+/// agent.
+const LAST_WORK: Duration = Duration::from_secs(3);
 
 /// Runs the agent until SIGTERM or SIGINT. It logs to standard error. The caller has only one
 /// thread.
@@ -45,9 +53,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(|err| Error::new("start the runtime", err))?;
-    if options.is_removal {
+    let ended = if options.is_removal {
         runtime.block_on(removal::run(options))
     } else {
         runtime.block_on(agent::run(options, log))
-    }
+    };
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }

@@ -5,7 +5,7 @@ use super::socket::{Cut, Pod, Served, asks};
 use crate::{Value, json};
 
 /// Returns reason and note of each event about a pod, in alphabetical order.
-fn events(node: &Served, pod: &Pod) -> Vec<[String; 2]> {
+pub(super) fn events(node: &Served, pod: &Pod) -> Vec<[String; 2]> {
     let world = &node.pair.world;
     let about = format!("--field-selector=regarding.name={}", pod.name);
     let list = [

@@ -22,7 +22,7 @@ const TRACE: &str = "/run/trace";
 
 /// A node whose agent serves calls, with the network `lan`.
 pub(super) struct Served {
-    agent: Agent,
+    pub(super) agent: Agent,
     /// After the agent, which runs in its sandbox.
     pub(super) pair: Pair,
 }
@@ -31,7 +31,7 @@ pub(super) struct Served {
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) call: Call,
-    ns: Rc<Ns>,
+    pub(super) ns: Rc<Ns>,
 }
 
 impl Served {

@@ -1,7 +1,7 @@
 //! Answers to calls: objects from the caches, or from the API if the caches lack them.
 
 use super::reports::Reports;
-use super::store::Store;
+use super::store::{Look, Store};
 use super::turns::Turns;
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::objects::{Entry, Kept};
@@ -66,6 +66,9 @@ impl Server {
             AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
             AgentRequest::Publish(publication) => {
                 self.reports.publish(&publication);
+                if publication.status.is_some() {
+                    self.store.look(Look::Attached(publication.pod.clone()));
+                }
                 answer.push_str(&match publication.status.clone() {
                     Some(status) => {
                         let turn = self.turns.next(&publication.uid);

@@ -1,20 +1,22 @@
 //! Watches that fill the caches.
 
-use super::store::{Caches, Store};
+use super::store::{Caches, Look, Store};
 use crate::cluster::networks::{ClaimObject, NetworkObject};
 use crate::cluster::objects::{Kept, Objects};
 use crate::cluster::pods::PodObject;
 use crate::watch::Watch;
 use kube::Resource;
-use kube::runtime::watcher;
+use kube::runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 pub(super) async fn pods(mut watch: Watch<PodObject>, store: Arc<Store>) {
     let mut errors = Errors::of("pods of this node");
-    while update(&mut watch, &store, |caches| &mut caches.pods, &mut errors).await {
+    while let Some(look) = update(&mut watch, &store, |caches| &mut caches.pods, &mut errors).await
+    {
         store.tell_pods_changed();
+        store.look(look);
     }
 }
 
@@ -27,6 +29,7 @@ pub(super) async fn networks(mut watch: Watch<NetworkObject>, store: Arc<Store>)
         &mut errors,
     )
     .await
+    .is_some()
     {
         store.tell_networks_changed();
     }
@@ -34,17 +37,20 @@ pub(super) async fn networks(mut watch: Watch<NetworkObject>, store: Arc<Store>)
 
 pub(super) async fn claims(mut watch: Watch<ClaimObject>, store: Arc<Store>) {
     let mut errors = Errors::of("IPAMClaims");
-    while update(&mut watch, &store, |caches| &mut caches.claims, &mut errors).await {}
+    while update(&mut watch, &store, |caches| &mut caches.claims, &mut errors)
+        .await
+        .is_some()
+    {}
 }
 
-/// Follows the watch until an object has changed. Returns false if the watch ended, which it never
-/// does.
+/// Follows the watch until an object has changed, and returns it. `None` if the watch ended, which it
+/// never does.
 async fn update<K>(
     watch: &mut Watch<K>,
     store: &Store,
     kind: impl Fn(&mut Caches) -> &mut Objects,
     errors: &mut Errors,
-) -> bool
+) -> Option<Look>
 where
     K: Kept + Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -53,7 +59,7 @@ where
             Ok(event) => {
                 errors.last.clear();
                 if kind(&mut store.caches()).update(&event) {
-                    return true;
+                    return Some(look_at(&event));
                 }
             }
             Err(err) => {
@@ -64,7 +70,15 @@ where
             }
         }
     }
-    false
+    None
+}
+
+/// Returns what an event has changed.
+fn look_at(event: &Event<impl Kept>) -> Look {
+    match event {
+        Event::Apply(object) | Event::Delete(object) => object.name().map_or(Look::All, Look::Pod),
+        Event::Init | Event::InitApply(_) | Event::InitDone => Look::All,
+    }
 }
 
 /// Errors of a watch. Each is logged once in a row, since the watch is tried again and again.

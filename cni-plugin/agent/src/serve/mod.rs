@@ -12,7 +12,7 @@ mod feed;
 mod publish;
 mod reports;
 mod socket;
-mod store;
+pub(crate) mod store;
 mod turns;
 
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
@@ -26,14 +26,20 @@ use kube::{Api, Client};
 use reports::Reports;
 use std::path::Path;
 use std::sync::Arc;
-use store::Store;
+use store::{Look, Store};
+use tokio::sync::mpsc::UnboundedReceiver;
 use turns::Turns;
 
-/// Listens at the socket, and answers until the runtime ends.
-pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
+/// Listens at the socket, and answers until the runtime ends. Returns the caches, and the pods to
+/// compare with their annotations.
+pub(crate) fn start(
+    client: &Client,
+    options: &Options,
+) -> Result<(Arc<Store>, UnboundedReceiver<Look>), Error> {
     let listener = socket::listen(Path::new(SOCKET))
         .map_err(|err| Error::new(format_args!("listen on {SOCKET}"), err))?;
-    let store = Arc::new(Store::default());
+    let (store, looks) = Store::new();
+    let store = Arc::new(store);
     let of_node = format!("spec.nodeName={}", options.node_name);
     let pods: Api<PodObject> = Api::all_with(client.clone(), &pods::resource());
     tokio::spawn(feed::pods(Watch::new(pods, &of_node), Arc::clone(&store)));
@@ -44,10 +50,10 @@ pub(crate) fn start(client: &Client, options: &Options) -> Result<(), Error> {
     tokio::spawn(copies::keep(Arc::clone(&store)));
     let server = Server {
         client: client.clone(),
-        store,
+        store: Arc::clone(&store),
         reports: Reports::start(client.clone(), &options.node_name),
         turns: Turns::default(),
     };
     tokio::spawn(socket::accept(listener, Arc::new(server)));
-    Ok(())
+    Ok((store, looks))
 }

@@ -5,37 +5,58 @@ use crate::cluster::pods;
 use braid_core::k8s::ObjectName;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::timeout;
 
 /// The caches.
-pub(super) struct Store {
+pub(crate) struct Store {
     caches: Mutex<Caches>,
     pods_changed: Sender<()>,
     networks_changed: Sender<()>,
+    looks: UnboundedSender<Look>,
+}
+
+/// A reason to compare a running pod with its annotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The list of pods is complete, or is another one.
+    All,
+    /// The pod has changed.
+    Pod(ObjectName),
+    /// An ADD has attached the pod to networks.
+    Attached(ObjectName),
 }
 
 /// Objects by kind.
 #[derive(Default)]
-pub(super) struct Caches {
-    pub(super) pods: Objects,
+pub(crate) struct Caches {
+    pub(crate) pods: Objects,
     pub(super) networks: Objects,
     pub(super) claims: Objects,
 }
 
-impl Default for Store {
-    fn default() -> Self {
-        Self {
+impl Store {
+    /// Creates empty caches, and the receiver of pods to compare.
+    pub(super) fn new() -> (Self, UnboundedReceiver<Look>) {
+        let (looks, received) = unbounded_channel();
+        let store = Self {
             caches: Mutex::default(),
             pods_changed: Sender::new(()),
             networks_changed: Sender::new(()),
-        }
+            looks,
+        };
+        (store, received)
     }
-}
 
-impl Store {
+    /// Lets a running pod be compared with its annotation.
+    pub(super) fn look(&self, look: Look) {
+        // Without hot plug nobody receives it.
+        let _ = self.looks.send(look);
+    }
+
     /// Locks the caches. The guard must not live across an `await`.
-    pub(super) fn caches(&self) -> MutexGuard<'_, Caches> {
+    pub(crate) fn caches(&self) -> MutexGuard<'_, Caches> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,7 +71,7 @@ impl Store {
     }
 
     /// Returns a receiver of changed networks.
-    pub(super) fn networks_changed(&self) -> Receiver<()> {
+    pub(crate) fn networks_changed(&self) -> Receiver<()> {
         self.networks_changed.subscribe()
     }
 
