@@ -31,6 +31,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 /// Mode of the file that says that routes are set.
@@ -60,9 +61,10 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     )?;
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config)?;
-    let (store, looks) = serve::start(&client, options)?;
-    if options.is_hot_plug {
-        reconcile::start(store, looks, options);
+    let (looks, received) = options.is_hot_plug.then(unbounded_channel).unzip();
+    let store = serve::start(&client, options, looks)?;
+    if let Some(received) = received {
+        reconcile::start(store, received, options);
     }
     let mut agent = Agent {
         options,

@@ -73,7 +73,7 @@ where
     None
 }
 
-/// Returns what an event has changed.
+/// Returns the pods to compare after an event.
 fn look_at(event: &Event<impl Kept>) -> Look {
     match event {
         Event::Apply(object) | Event::Delete(object) => object.name().map_or(Look::All, Look::Pod),

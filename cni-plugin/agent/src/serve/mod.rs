@@ -27,19 +27,19 @@ use reports::Reports;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Look, Store};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::UnboundedSender;
 use turns::Turns;
 
-/// Listens at the socket, and answers until the runtime ends. Returns the caches, and the pods to
-/// compare with their annotations.
+/// Listens at the socket, and answers until the runtime ends. Sends pods to compare with their
+/// annotations to `looks`. Returns the caches.
 pub(crate) fn start(
     client: &Client,
     options: &Options,
-) -> Result<(Arc<Store>, UnboundedReceiver<Look>), Error> {
+    looks: Option<UnboundedSender<Look>>,
+) -> Result<Arc<Store>, Error> {
     let listener = socket::listen(Path::new(SOCKET))
         .map_err(|err| Error::new(format_args!("listen on {SOCKET}"), err))?;
-    let (store, looks) = Store::new();
-    let store = Arc::new(store);
+    let store = Arc::new(Store::new(looks));
     let of_node = format!("spec.nodeName={}", options.node_name);
     let pods: Api<PodObject> = Api::all_with(client.clone(), &pods::resource());
     tokio::spawn(feed::pods(Watch::new(pods, &of_node), Arc::clone(&store)));
@@ -55,5 +55,5 @@ pub(crate) fn start(
         turns: Turns::default(),
     };
     tokio::spawn(socket::accept(listener, Arc::new(server)));
-    Ok((store, looks))
+    Ok(store)
 }

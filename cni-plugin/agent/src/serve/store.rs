@@ -5,7 +5,7 @@ use crate::cluster::pods;
 use braid_core::k8s::ObjectName;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::timeout;
 
@@ -14,7 +14,8 @@ pub(crate) struct Store {
     caches: Mutex<Caches>,
     pods_changed: Sender<()>,
     networks_changed: Sender<()>,
-    looks: UnboundedSender<Look>,
+    /// `None` if no pod is to be compared with its annotation.
+    looks: Option<UnboundedSender<Look>>,
 }
 
 /// A reason to compare a running pod with its annotation.
@@ -37,22 +38,22 @@ pub(crate) struct Caches {
 }
 
 impl Store {
-    /// Creates empty caches, and the receiver of pods to compare.
-    pub(super) fn new() -> (Self, UnboundedReceiver<Look>) {
-        let (looks, received) = unbounded_channel();
-        let store = Self {
+    /// Creates empty caches.
+    pub(super) fn new(looks: Option<UnboundedSender<Look>>) -> Self {
+        Self {
             caches: Mutex::default(),
             pods_changed: Sender::new(()),
             networks_changed: Sender::new(()),
             looks,
-        };
-        (store, received)
+        }
     }
 
     /// Lets a running pod be compared with its annotation.
     pub(super) fn look(&self, look: Look) {
-        // Without hot plug nobody receives it.
-        let _ = self.looks.send(look);
+        if let Some(looks) = &self.looks {
+            // The receiver lives as long as the agent.
+            let _ = looks.send(look);
+        }
     }
 
     /// Locks the caches. The guard must not live across an `await`.
