@@ -10,7 +10,8 @@
 //!                      └─► reconcile: networks of running pods
 //! ```
 //!
-//! One thread runs everything but changes of running pods, which block. The plugin call does not depend on the agent.
+//! One thread runs everything but changes of running pods, which block. The plugin call does not
+//! depend on the agent.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -40,8 +41,7 @@ pub use options::{Account, Options, Paths, Source};
 
 use std::time::Duration;
 
-/// Time for changes of running pods to end after a signal. What is cut off is completed by the next
-/// agent.
+/// Longest wait after a signal for changes of running pods. The next agent completes the others.
 const LAST_WORK: Duration = Duration::from_secs(3);
 
 /// Runs the agent until SIGTERM or SIGINT. It logs to standard error. The caller has only one

@@ -4,6 +4,7 @@ use braid_core::cni::{Error, Injected, Json, NetConf, NetConfList};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::settings::PodRef;
 use braid_node::apply::host::This;
+use braid_node::attach::chain::BRAID;
 use braid_node::attach::pods::{self, Edited};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;
@@ -11,9 +12,6 @@ use braid_node::source::files;
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{self, Record};
 use std::path::Path;
-
-/// Plugin type of braid.
-const BRAID: &str = "braid";
 
 /// Gives the pod the networks that its annotation selects. `conflist` is the node's conflist.
 pub(super) fn compare(pod: &ObjectName, conflist: &Path) -> Result<(), Error> {

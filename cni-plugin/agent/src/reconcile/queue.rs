@@ -1,4 +1,4 @@
-//! Pods whose networks are to be compared with their annotations, and when.
+//! Queue of pods whose networks may differ from their annotations.
 
 use braid_core::k8s::ObjectName;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Queue {
         }
     }
 
-    /// Adds a pod that may differ. It is not due earlier than it is already, and the work on it counts.
+    /// Adds a pod that may differ. Does nothing for a pod that waits or is at work.
     pub fn add_unless_known(&mut self, pod: ObjectName, now: Instant) {
         if !self.pods.contains_key(&pod) {
             self.add(pod, now);

@@ -70,8 +70,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Creates a transaction that adds the attachments `joining` to those of a running container,
-    /// which it keeps. They are unsettled until the transaction ends.
+    /// Creates a transaction that adds the attachments `joining` to a running container and keeps its
+    /// present ones. New attachments are unsettled until the transaction ends.
     pub fn of_edit(folder: &'a Folder, running: Record, joining: Vec<Attached>) -> Self {
         let mut record = running.clone();
         record.is_unpublished = true;
@@ -243,7 +243,7 @@ impl<'a> Transaction<'a> {
     /// Ends the transaction after a rollback. `left` has the steps that could not be rolled back.
     /// After earlier calls, restores their record, and appends `left` to it if there are errors.
     /// Without earlier calls, records `left` if there are errors, and deletes the record if there
-    /// are none. After an edit, records the running attachments, and those of `left` if there are
+    /// are none. After an edit, records the running attachments, and new ones in `left` if there are
     /// errors. Returns `errors`, and the error of this function if it fails.
     pub fn end<E: From<Error>>(mut self, left: Record, mut errors: Vec<E>) -> Vec<E> {
         let kept = self.kept();

@@ -6,8 +6,8 @@
 //!  failure ─► roll the new ones back, restore the detached ones: addresses, then the recorded steps
 //! ```
 //!
-//! What an edit attaches or detaches is unsettled in the record until it ends. After a kill, DEL
-//! deletes all of it, and the next edit detaches it before anything else.
+//! Attachments that an edit creates or deletes are unsettled in the record until it ends. After a kill,
+//! DEL deletes all of them, and the next edit detaches them before anything else.
 
 use super::add::refuse_attached;
 use super::invocation::Wanted;
@@ -92,7 +92,8 @@ pub fn edit(
     }
 }
 
-/// Detaches what an interrupted edit has left. Returns the record.
+/// Completes an interrupted edit: detaches unsettled attachments, and gives default routes back.
+/// Returns the record.
 pub fn recover(
     record: Record,
     folder: &Folder,
@@ -108,8 +109,7 @@ pub fn recover(
     give_routes_back(record, (folder, host))
 }
 
-/// True if the attachment may hold what the network needs: its interface, an address, or the default
-/// routes.
+/// True if attachment and network may need the same interface, address or default routes.
 fn is_rival(attached: &Attached, wanted: &Wanted) -> bool {
     let has_routes = attached.default_route().is_some() && wanted.default_route.is_some();
     attached.ifname == wanted.attachment.ifname
@@ -117,15 +117,12 @@ fn is_rival(attached: &Attached, wanted: &Wanted) -> bool {
         || has_routes
 }
 
-/// Adds the default routes that attachments have lost to another network, if no network has them any
-/// more.
+/// Adds the default routes that attachments have lost to a network that is gone.
 fn give_routes_back(
     mut record: Record,
     (folder, host): (&Folder, &mut (dyn Host + 'static)),
 ) -> Result<Record, Error> {
-    let mut all = record.attachments.iter();
-    let is_displaced = all.clone().any(|attached| !attached.displaced.is_empty());
-    if !is_displaced || all.any(|attached| attached.default_route().is_some()) {
+    if !record.lacks_default_routes() {
         return Ok(record);
     }
     let mut steps = Vec::new();
@@ -133,7 +130,7 @@ fn give_routes_back(
         let routes = &attached.displaced;
         steps.extend_from_slice(routes);
         // An interrupted edit may have recorded them.
-        if attached.parts.last() != Some(routes) {
+        if !routes.is_empty() && attached.parts.last() != Some(routes) {
             attached.parts.push(routes.clone());
         }
     }
@@ -270,7 +267,7 @@ fn restore(
     errors
 }
 
-/// Loads the record, which has what a failed attempt has left.
+/// Loads the record, with the attachments that a failed attempt has left.
 fn load(key: &Key, folder: &Folder) -> Result<Record, Error> {
     let record = folder.load(key).map_err(Error::from)?;
     record.ok_or_else(|| Error::internal("the container has no record"))
@@ -291,7 +288,7 @@ fn again(
         items.all(|item| !item.is_through_link()) && !wanted.chain.has_foreign()
     };
     if !wanted.iter().all(is_known) {
-        // A foreign program, or a server on the network, knows what is restored.
+        // A foreign program, or a server on the network, assigns the addresses again.
         let attached = record.attachments.remove(at);
         let fresh = Attached {
             parts: Vec::new(),

@@ -131,11 +131,10 @@ pub fn interfaces(record: &Record) -> Vec<Detached> {
     let mut interfaces = Vec::new();
     for attached in &record.attachments {
         let addresses = nets(attached.steps()).collect();
-        let object = attached.object.as_ref().map(ToString::to_string);
         interfaces.push(Detached {
             ifname: attached.ifname.clone(),
             addresses,
-            network: object.unwrap_or_else(|| attached.network.clone()),
+            network: attached.name(),
         });
     }
     interfaces

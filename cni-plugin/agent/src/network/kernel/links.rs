@@ -36,7 +36,7 @@ struct Networks {
     /// Index of the uplink.
     link: u32,
     of_link: Vec<IpNet>,
-    /// Networks of other links, without those of a single address (/32, /128).
+    /// Networks of other links, except for single addresses (/32, /128).
     of_others: Vec<IpNet>,
 }
 

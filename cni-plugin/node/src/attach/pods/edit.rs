@@ -18,7 +18,7 @@ use crate::attach::edit::{Edit, edit as change, recover};
 use crate::attach::invocation::{Detached, Wanted, refuse_own};
 use crate::attach::{device_file, recorded};
 use crate::source::cluster::Cluster;
-use crate::store::record::{Attached, Folder, Owed, Record};
+use crate::store::record::{Folder, Owed, Record};
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Error, Json, Kind, NetConf};
 use braid_core::k8s::edit::{Changes, Present, compare};
@@ -347,7 +347,7 @@ impl Editor<'_> {
             let told = attached.device_file.as_deref();
             let device_info = told.and_then(|path| device_file::read(path).ok().flatten());
             let attached = status::Attached {
-                name: &name_of(attached),
+                name: &attached.name(),
                 ifname: attached.ifname.as_str(),
                 is_default: at == 0,
                 result: result.as_ref(),
@@ -372,14 +372,6 @@ impl Editor<'_> {
         }
         err
     }
-}
-
-/// Returns the network's name for the status.
-fn name_of(attached: &Attached) -> String {
-    attached
-        .object
-        .as_ref()
-        .map_or_else(|| attached.network.clone(), ToString::to_string)
 }
 
 /// Returns the events about interfaces that went and came. One that only another network or another

@@ -450,6 +450,7 @@ pub(super) fn not_there(choices: &[Choice], nads: &[Nad]) -> Option<ObjectName> 
     })
 }
 
+/// Returns the error about a NetworkAttachmentDefinition that does not exist.
 pub(super) fn no_definition(object: &ObjectName) -> Error {
     Error::config(format!(
         "network {object}: there is no such NetworkAttachmentDefinition"

@@ -203,11 +203,14 @@ impl Record {
 
     /// True if an interrupted edit has left an attachment to detach, or default routes to give back.
     pub fn is_interrupted(&self) -> bool {
-        let mut all = self.attachments.iter();
-        all.clone().any(|attached| attached.is_unsettled) || {
-            let has_routes = all.clone().any(|one| one.default_route().is_some());
-            !has_routes && all.any(|attached| !attached.displaced.is_empty())
-        }
+        self.attachments.iter().any(|one| one.is_unsettled) || self.lacks_default_routes()
+    }
+
+    /// True if attachments have lost their default routes to a network that is gone.
+    pub fn lacks_default_routes(&self) -> bool {
+        let all = &self.attachments;
+        all.iter().any(|one| !one.displaced.is_empty())
+            && all.iter().all(|one| one.default_route().is_none())
     }
 
     /// Returns all recorded steps in order.
@@ -270,6 +273,13 @@ impl Attached {
             left: None,
             is_unsettled: false,
         }
+    }
+
+    /// Returns the network's name for the status: the name of its `NetworkAttachmentDefinition`, or else
+    /// the name in its configuration.
+    pub fn name(&self) -> String {
+        let of_object = self.object.as_ref().map(ToString::to_string);
+        of_object.unwrap_or_else(|| self.network.clone())
     }
 
     /// Returns the gateways of the default routes that the pod requests through this network. `None`
