@@ -20,7 +20,7 @@ use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
 use crate::network::{firewall, forwarding, mtu, types};
 use crate::options::Options;
-use crate::{reconcile, serve};
+use crate::{reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -61,7 +61,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     )?;
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config)?;
-    let (looks, received) = options.is_hot_plug.then(unbounded_channel).unzip();
+    let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
     let store = serve::start(&client, options, looks)?;
     if let Some(received) = received {
         reconcile::start(store, received, options);
@@ -92,6 +92,22 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         () = stopped(&mut term) => Ok(()),
         () = stopped(&mut int) => Ok(()),
     }
+}
+
+/// True if the agent sees the node's pods, as it does outside a container.
+fn sees_pods(options: &Options) -> Result<bool, Error> {
+    if options.kubeconfig.is_some() {
+        return Ok(true);
+    }
+    let missing = sight::missing()?;
+    if !missing.is_empty() {
+        let mounts = missing.join(", ");
+        tracing::warn!(
+            mounts,
+            "networks of running pods do not change without mounts"
+        );
+    }
+    Ok(missing.is_empty())
 }
 
 /// Parses the host of a URL, which may be an IPv6 address in brackets; `None` for a name.

@@ -51,9 +51,6 @@ pub(super) struct Arguments {
     /// Address and port of /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4627")]
     health_address: SocketAddr,
-    /// Experimental: attach and detach networks of running pods when their annotation changes
-    #[arg(long)]
-    hot_plug: bool,
     /// Delete everything of the agent on this node, then wait for SIGTERM
     #[arg(long)]
     remove: bool,
@@ -94,7 +91,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Error> {
         },
         account: arguments.service_account,
         health_address: arguments.health_address,
-        is_hot_plug: arguments.hot_plug,
         is_removal: arguments.remove,
     })
 }

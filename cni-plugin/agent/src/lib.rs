@@ -33,12 +33,14 @@ mod procfs;
 pub mod reconcile;
 mod removal;
 pub mod serve;
+mod sight;
 pub mod watch;
 
 pub use braid_core::k8s::ObjectName;
 pub use error::Error;
 pub use options::{Account, Options, Paths, Source};
 
+use braid_node::sys::lock;
 use std::time::Duration;
 
 /// Longest wait after a signal for changes of running pods. The next agent completes the others.
@@ -49,6 +51,7 @@ const LAST_WORK: Duration = Duration::from_secs(3);
 pub fn run(options: &Options) -> Result<(), Error> {
     let log = log::Log::start();
     procfs::make_writable()?;
+    lock::wait_in_threads();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -26,8 +26,6 @@ pub struct Options {
     pub account: Account,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
-    /// Changes the networks of running pods.
-    pub is_hot_plug: bool,
     /// Deletes the agent's state on the node, and sets up nothing.
     pub is_removal: bool,
 }

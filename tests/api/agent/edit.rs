@@ -2,7 +2,7 @@
 
 use super::reports::events;
 use super::socket::{Pod, Served};
-use super::{Agent, CONFLIST, await_true, serde_json_of};
+use super::{CONFLIST, await_true, serde_json_of};
 use crate::json;
 use braid_core::k8s::NETWORKS;
 use std::collections::BTreeSet;
@@ -17,10 +17,7 @@ struct Edited {
 
 impl Edited {
     fn new(test: &str, net: u8) -> Option<Self> {
-        let mut node = Served::new(test, net)?;
-        node.agent.child.kill().expect("the agent runs");
-        node.agent.child.wait().expect("the agent ends");
-        node.agent = start(&node);
+        let node = Served::new(test, net)?;
         await_true("conflist", || fs::exists(CONFLIST).is_ok_and(|is| is));
         let created = Self { node, net };
         created.create_network("wan", "wan0", 192);
@@ -93,13 +90,6 @@ fn other_addresses(pod: &Pod) -> Vec<String> {
         }
     }
     found
-}
-
-/// Starts the agent again, with `--hot-plug`.
-fn start(node: &Served) -> Agent {
-    let map = node.pair.config_map();
-    let arguments = ["--config-map", &map, "--mode", "direct", "--hot-plug"];
-    node.pair.start_with(&arguments)
 }
 
 /// Returns all leases.
@@ -200,7 +190,7 @@ fn an_edit_while_the_agent_was_away_is_made_up_for_and_del_needs_no_agent() {
     node.node.agent.child.kill().expect("the agent runs");
     node.node.agent.child.wait().expect("the agent ends");
     node.annotate(&pod, "wan");
-    node.node.agent = start(&node.node);
+    node.node.agent = node.node.pair.start();
     await_true("the other network", || {
         other_addresses(&pod) == ["10.166.192.2"]
     });
@@ -286,7 +276,7 @@ fn an_agent_that_is_killed_in_an_edit_leaves_nothing_that_del_does_not_find() {
         std::thread::sleep(pause);
         node.node.agent.child.kill().expect("the agent runs");
         node.node.agent.child.wait().expect("the agent ends");
-        node.node.agent = start(&node.node);
+        node.node.agent = node.node.pair.start();
     }
     node.annotate(&pod, "wan");
     await_true("the last edit", || {

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Longest wait while a plugin's file is open for writing (`ETXTBSY`). libcni tries five times,
 /// with a pause of one second.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest run of a plugin, which holds the lock of its container. A kubelet gives its runtime two
+/// minutes.
+const LONGEST_RUN: Duration = Duration::from_secs(100);
 
 /// Environment of a call to a foreign plugin.
 #[derive(Debug, Clone)]
@@ -133,8 +136,11 @@ pub fn run(plugin: &str, conf: &Json, call: &DelegateCall<'_>) -> Result<Json, E
         .stderr(Stdio::piped());
     let child =
         start(&mut process, &file).doing(format_args!("start plugin {}", file.display()))?;
-    let output = outputs::wait(child, conf.to_string().as_bytes())
-        .doing(format_args!("wait for plugin {}", file.display()))?;
+    let output =
+        outputs::wait(child, conf.to_string().as_bytes(), LONGEST_RUN).doing(format_args!(
+            "wait for plugin {}, at most {LONGEST_RUN:?}",
+            file.display()
+        ))?;
     if output.status.success() {
         call.log.output(&output.stderr);
         return answer(&file, &output.stdout);

@@ -6,6 +6,7 @@ use crate::sys::birth;
 use braid_core::cni::Owner;
 use braid_core::cni::netconf::is_identifier;
 use braid_core::k8s::ipam_claim::uid_of_owner;
+use nix::errno::Errno;
 use nix::sys::statfs::{NSFS_MAGIC, TMPFS_MAGIC, statfs};
 use std::fmt;
 use std::fs;
@@ -252,14 +253,16 @@ impl LibcniCache {
     }
 }
 
-/// Returns the state of the network namespace that was mounted at `path`.
+/// Returns the state of the network namespace that was mounted at `path`. It is unknown without the
+/// folder of `path`, as in a container that does not see the node's namespaces.
 pub fn netns_at(path: &Path) -> Netns {
     match statfs(path) {
         Ok(fs) if fs.filesystem_type() == NSFS_MAGIC => Netns::Alive,
         // A process's namespace may outlive the process if a sibling process is in it.
         _ if path.starts_with("/proc") => Netns::Unknown,
         // Runtimes and `ip netns` leave the file behind after the unmount.
-        Ok(_) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => Netns::Gone,
+        Ok(_) => Netns::Gone,
+        Err(Errno::ENOENT) if path.parent().is_some_and(Path::is_dir) => Netns::Gone,
         Err(_) => Netns::Unknown,
     }
 }
@@ -426,8 +429,9 @@ mod tests {
         fs::write(&file, "").unwrap();
         assert_eq!(netns_at(Path::new("/proc/self/ns/net")), Netns::Alive);
         assert_eq!(netns_at(&file), Netns::Gone);
-        assert_eq!(netns_at(&file.join("x")), Netns::Gone);
-        assert_eq!(netns_at(Path::new("/nonexistent/ns")), Netns::Gone);
+        assert_eq!(netns_at(&dir.path().join("x")), Netns::Gone);
+        assert_eq!(netns_at(&file.join("x")), Netns::Unknown);
+        assert_eq!(netns_at(Path::new("/nonexistent/ns")), Netns::Unknown);
         assert_eq!(netns_at(Path::new("/proc/0/ns/net")), Netns::Unknown);
     }
 
@@ -447,7 +451,8 @@ mod tests {
         let ask = |leased: SystemTime| cache.netns_of(&Owner::new("n-a", "c1", "eth0"), leased);
         let (before, after) = (at(0), SystemTime::now() + Duration::from_mins(1));
         assert_eq!(ask(before), Netns::Unknown, "no record");
-        write("c1", "/nonexistent/ns");
+        let gone = dir.path().join("ns");
+        write("c1", &gone.to_string_lossy());
         assert_eq!(ask(before), Netns::Gone);
         assert_eq!(ask(after), Netns::Unknown, "a record from before the lease");
         write("c1", "/proc/self/ns/net");

@@ -7,6 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// Exit status and outputs of a terminated program.
 #[derive(Debug)]
@@ -21,9 +22,13 @@ pub struct Ended {
 
 /// Passes `input` to a program, reads its outputs, and waits for the program to terminate. The
 /// program's streams must be pipes. Waits for the program even if the pipes cannot be read. The
-/// program need not read its input.
-pub fn wait(mut child: Child, input: &[u8]) -> io::Result<Ended> {
-    let exchanged = exchange(&mut child, input);
+/// program need not read its input. Kills a program whose outputs are open after `limit`, and returns
+/// [`ErrorKind::TimedOut`].
+pub fn wait(mut child: Child, input: &[u8], limit: Duration) -> io::Result<Ended> {
+    let exchanged = exchange(&mut child, input, Instant::now() + limit);
+    if is_late(&exchanged) {
+        child.kill()?;
+    }
     let status = child.wait()?;
     let (stdout, stderr) = exchanged?;
     Ok(Ended {
@@ -33,7 +38,13 @@ pub fn wait(mut child: Child, input: &[u8]) -> io::Result<Ended> {
     })
 }
 
-fn exchange(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
+fn is_late<T>(exchanged: &io::Result<T>) -> bool {
+    exchanged
+        .as_ref()
+        .is_err_and(|err| err.kind() == ErrorKind::TimedOut)
+}
+
+fn exchange(child: &mut Child, input: &[u8], end: Instant) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut input = Input {
         pipe: child.stdin.take(),
         left: input,
@@ -59,8 +70,11 @@ fn exchange(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, Vec<u8>)> {
         if fds.is_empty() {
             return Ok((stdout.text, stderr.text));
         }
-        match poll(&mut fds, PollTimeout::NONE) {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
+            Ok(0) if Instant::now() >= end => return Err(ErrorKind::TimedOut.into()),
             polled => polled?,
         };
         input.write();
@@ -134,6 +148,23 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn program_that_never_ends_is_killed() {
+        let child = Command::new("/bin/sh")
+            .args(["-c", "echo a; exec sleep 1000"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let pid = child.id();
+        let ended = wait(child, b"", Duration::from_millis(50)).map_err(|err| err.kind());
+        assert!(matches!(ended, Err(ErrorKind::TimedOut)), "{ended:?}");
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
     #[test]
     fn both_outputs_are_read_in_any_order_of_their_ends() {
         // The outputs alternate, with more than a pipe holds.
@@ -151,7 +182,7 @@ mod tests {
                 .stderr(Stdio::piped())
                 .spawn()
                 .expect("started");
-            let ended = wait(child, b"").expect("read");
+            let ended = wait(child, b"", LIMIT).expect("read");
             assert_eq!(
                 (
                     [ended.stdout.len(), ended.stderr.len()],
@@ -179,7 +210,7 @@ mod tests {
                 .stderr(Stdio::piped())
                 .spawn()
                 .expect("started");
-            let ended = wait(child, &input).expect("read");
+            let ended = wait(child, &input, LIMIT).expect("read");
             let lens = [ended.stdout.len(), ended.stderr.len()];
             assert_eq!(
                 (lens, ended.status.code()),

@@ -8,7 +8,7 @@ use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 
 /// Annotation in which a pod requests networks.
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Name of the network whose addresses are claimed, and of the `IPAMClaim`.
 pub(super) const KEPT: &str = "kept";
 /// Kinds of the check's objects, except pods.
