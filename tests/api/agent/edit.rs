@@ -5,8 +5,12 @@ use super::socket::{Pod, Served};
 use super::{CONFLIST, await_true, serde_json_of};
 use crate::json;
 use braid_core::k8s::NETWORKS;
+use braid_tests::Value;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A node whose agent changes running pods, with the networks `lan` and `wan`.
@@ -261,6 +265,84 @@ fn the_default_route_goes_to_the_network_that_requests_it() {
         other.ns.link_names().len() == 2 && routes.len() == 1 && routes[0]["dev"] == "eth0"
     });
     other.call.del().ok();
+    stop(&pod);
+}
+
+/// Returns a network of type `bridge` with the plugins of limits and host ports.
+fn limited(net: u8) -> Value {
+    let ipam = json!({"type": "host-local", "subnet": format!("10.{net}.200.0/24")});
+    let bridge = json!({"type": "bridge", "bridge": "limited0", "isGateway": true, "ipam": ipam});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    json!({"cniVersion": "1.0.0", "plugins": [bridge, portmap, bandwidth]})
+}
+
+#[test]
+fn changed_limits_and_host_ports_take_effect_in_place_and_lose_no_packet() {
+    const NET: u8 = 220;
+    let Some(node) = Edited::new("edit-place", NET) else {
+        return;
+    };
+    let world = &node.node.pair.world;
+    world.create_nad("limited", &json!({"config": limited(NET).to_string()}));
+    let request = |mbit: u64, ports: &[u16]| {
+        let rate = json!({"ingressRate": mbit * 1_000_000, "ingressBurst": 800_000,
+            "egressRate": mbit * 1_000_000, "egressBurst": 800_000});
+        let mut mappings = Vec::new();
+        for port in ports {
+            mappings.push(json!({"hostPort": port, "containerPort": 80, "protocol": "TCP"}));
+        }
+        json!([{"name": "limited", "bandwidth": rate, "portMappings": mappings}]).to_string()
+    };
+    let pod = node.start("web", "limited");
+    let before = pod.ns.the_link("net1");
+    let gateway = format!("10.{NET}.200.1");
+    let links = world.sandbox.list("ip -j link");
+    let is_end = |link: &&Value| link["ifindex"] == before["link_index"];
+    let end = links.iter().find(is_end).expect("the host's end");
+    let end = end["ifname"].as_str().expect("a name");
+    let queues = ["qdisc", "class"].map(|kind| format!("tc {kind} show dev {end}"));
+    let rate_is = |mbit: u64| {
+        let shown = queues.each_ref().map(|queue| world.sandbox.run(queue));
+        shown.concat().contains(&format!(" rate {mbit}Mbit"))
+    };
+    // Packets on their way in both directions while the limits change.
+    node.annotate(&pod, &request(100, &[8080, 8081]));
+    await_true("100 Mbit/s", || rate_is(100));
+    let flow = ["-q", "-i", "0.002", "-s", "400", "-w", "60", &gateway];
+    let flow = pod.ns.enter(|| {
+        let mut ping = Command::new("ping");
+        ping.args(flow)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ping")
+    });
+    for mbit in [20, 400, 30, 900, 50] {
+        node.annotate(&pod, &request(mbit, &[8080, 8081]));
+        await_true(&format!("{mbit} Mbit/s"), || rate_is(mbit));
+    }
+    let pid = Pid::from_raw(flow.id().try_into().expect("a pid"));
+    kill(pid, Signal::SIGINT).expect("ping runs");
+    let output = flow.wait_with_output().expect("ping ends");
+    let lost = String::from_utf8_lossy(&output.stdout);
+    assert!(lost.contains(" 0% packet loss"), "{lost}");
+    node.annotate(&pod, &request(60, &[8081, 8082]));
+    await_true("60 Mbit/s", || rate_is(60));
+    let elements = world
+        .sandbox
+        .run("nft -j list map inet braid hostport4-any");
+    for (port, is_there) in [("8080", false), ("8081", true), ("8082", true)] {
+        assert_eq!(elements.contains(port), is_there, "{port}: {elements}");
+    }
+    let (least, most) = (40e6, 66e6);
+    pod.ns
+        .assert_sends(&world.sandbox, &gateway, least, (most, 8e6));
+    // Without a limit the queue stays, at a rate that nothing reaches.
+    node.annotate(&pod, "limited");
+    await_true("no limit", || !rate_is(60));
+    pod.ns
+        .assert_sends(&world.sandbox, &gateway, 2.0 * most, (1e12, 1e12));
+    assert_eq!(pod.ns.the_link("net1")["ifindex"], before["ifindex"]);
     stop(&pod);
 }
 

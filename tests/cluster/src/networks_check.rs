@@ -68,7 +68,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     types::check(cluster, nodes, options.brief)?;
     let count = if options.brief { FEW } else { options.pods };
     at_once(cluster, nodes, count)?;
-    edits::check(cluster, nodes)?;
+    edits::check(cluster, nodes, FEW)?;
     if !options.brief {
         dhcp::check(cluster, nodes)?;
         kills::check(cluster, nodes, count)?;

@@ -1,5 +1,6 @@
 //! `bandwidth`: rate limits by braid's own eBPF program.
 
+mod adjust;
 mod guard;
 mod inside;
 mod lifecycle;

@@ -15,7 +15,11 @@ pub struct Families {
 }
 
 impl Families {
-    fn of<'a>(addresses: impl IntoIterator<Item = &'a IpAddr> + Copy) -> Self {
+    /// Both families.
+    pub const BOTH: Self = Self { v4: true, v6: true };
+
+    /// Returns the families of these addresses.
+    pub fn of<'a>(addresses: impl IntoIterator<Item = &'a IpAddr> + Copy) -> Self {
         let any = |is: fn(&IpAddr) -> bool| addresses.into_iter().any(is);
         Self {
             v4: any(IpAddr::is_ipv4),
@@ -69,7 +73,7 @@ pub fn decide(asked: &[Option<&[IpAddr]>], own: &[Families]) -> Vec<DefaultRoute
         moved = own.get(chosen).copied().unwrap_or_default();
     }
     if moved == Families::default() {
-        moved = Families { v4: true, v6: true };
+        moved = Families::BOTH;
     }
     let change = |at| match () {
         () if at != chosen => DefaultRoutes::Clear(moved),

@@ -9,7 +9,7 @@
 //! the time of every ADD.
 
 use super::facts::{Facts, Need};
-use super::thing::{Change, LinkAttr, LinkRef, Moved, Phase, Thing, Verb};
+use super::thing::{Change, LinkAttr, LinkRef, Moved, Phase, Shaping, State, Thing, Verb};
 use crate::name::IfName;
 use crate::name::Ns;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,14 @@ pub enum Step {
         to: LinkAttr,
         /// The old value, which the inverse restores.
         from: LinkAttr,
+    },
+    /// Changes the rates of shaping that runs: links and queues are the same in both. A packet that
+    /// waits keeps its place.
+    Retune {
+        /// The shaping with the new rates.
+        to: Shaping,
+        /// The shaping with the old rates, which the inverse restores.
+        from: Shaping,
     },
     /// Waits for an event of a link.
     Wait(Event),
@@ -154,6 +162,7 @@ impl Step {
             Self::Add(_)
             | Self::Ensure(_)
             | Self::Del(_)
+            | Self::Retune { .. }
             | Self::Wait(_)
             | Self::Forget(..)
             | Self::Legacy(_) => None,
@@ -166,9 +175,12 @@ impl Step {
         match self {
             Self::Del(thing) => thing.state().phase(),
             Self::Forget(kind, _) => kind.phase(),
-            Self::Add(_) | Self::Ensure(_) | Self::Set { .. } | Self::Wait(_) | Self::Legacy(_) => {
-                Phase::Any
-            }
+            Self::Add(_)
+            | Self::Ensure(_)
+            | Self::Set { .. }
+            | Self::Retune { .. }
+            | Self::Wait(_)
+            | Self::Legacy(_) => Phase::Any,
         }
     }
 
@@ -180,7 +192,10 @@ impl Step {
             Self::Ensure(thing) => thing.state().is_as_reference(Change::Ensure),
             Self::Del(thing) => thing.state().is_as_reference(Change::Del),
             Self::Set { .. } | Self::Wait(Event::Up(_)) => true,
-            Self::Wait(Event::Dad(_)) | Self::Forget(..) | Self::Legacy(_) => false,
+            Self::Retune { .. }
+            | Self::Wait(Event::Dad(_))
+            | Self::Forget(..)
+            | Self::Legacy(_) => false,
         }
     }
 
@@ -191,6 +206,7 @@ impl Step {
             Self::Set { at, .. }
             | Self::Wait(Event::Up(at) | Event::Dad(at))
             | Self::Legacy(Legacy::Tuning { at, .. } | Legacy::Rules { at, .. }) => at.ns,
+            Self::Retune { to, .. } => to.ns(),
             Self::Forget(..) | Self::Legacy(_) => Ns::Host,
         }
     }
@@ -202,6 +218,7 @@ impl Step {
             Self::Set { at, .. } | Self::Wait(Event::Up(at) | Event::Dad(at)) => {
                 vec![Need::Link(at.clone())]
             }
+            Self::Retune { to, .. } => to.needs(),
             Self::Forget(..) | Self::Legacy(_) => Vec::new(),
         }
     }
@@ -212,6 +229,7 @@ impl Step {
             Self::Add(thing) | Self::Ensure(thing) => thing.state().holds(facts),
             Self::Del(thing) => thing.state().is_gone(facts),
             Self::Set { at, to, .. } => to.holds(at, facts),
+            Self::Retune { to, .. } => to.holds(facts),
             Self::Wait(Event::Up(at)) => match facts.link(at) {
                 None => Err(format!("link {at} does not exist")),
                 Some(fact) if !fact.running => Err(format!("link {at} is not operationally up")),
@@ -237,7 +255,11 @@ impl Step {
             Self::Ensure(Thing::Link(link)) if facts.links.contains_key(&link.at) => {}
             Self::Add(thing) | Self::Ensure(thing) => thing.state().predict(facts),
             Self::Set { at, to, .. } => to.predict(at, facts),
-            Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {}
+            Self::Del(_)
+            | Self::Retune { .. }
+            | Self::Wait(_)
+            | Self::Forget(..)
+            | Self::Legacy(_) => {}
         }
     }
 }
@@ -264,6 +286,7 @@ impl fmt::Display for Step {
             Self::Add(thing) | Self::Ensure(thing) => thing.state().print(Verb::Add, f),
             Self::Del(thing) => thing.state().print(Verb::Del, f),
             Self::Set { at, to, .. } => to.print(at, f),
+            Self::Retune { to, .. } => to.print(Verb::Add, f),
             Self::Wait(Event::Up(at)) => write!(f, "# wait until {} is operationally up", at.name),
             Self::Wait(Event::Dad(at)) => {
                 write!(f, "# wait until no address of {} is tentative", at.name)

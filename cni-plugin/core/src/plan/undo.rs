@@ -16,6 +16,10 @@ impl Step {
                 to: from.clone(),
                 from: to.clone(),
             }),
+            Self::Retune { to, from } => Some(Self::Retune {
+                to: from.clone(),
+                from: to.clone(),
+            }),
             Self::Ensure(_) | Self::Del(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {
                 None
             }
@@ -49,9 +53,12 @@ impl Step {
         let links = match &self {
             Self::Del(thing) => thing.state().goes_with(),
             Self::Set { at, .. } => vec![at],
-            Self::Add(_) | Self::Ensure(_) | Self::Wait(_) | Self::Forget(..) | Self::Legacy(_) => {
-                Vec::new()
-            }
+            Self::Add(_)
+            | Self::Ensure(_)
+            | Self::Retune { .. }
+            | Self::Wait(_)
+            | Self::Forget(..)
+            | Self::Legacy(_) => Vec::new(),
         };
         let is_set = matches!(self, Self::Set { .. });
         let gone: Vec<&LinkRef> = deleted

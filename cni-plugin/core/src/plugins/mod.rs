@@ -14,7 +14,7 @@ mod plugin;
 pub mod readdress;
 
 pub use call::Call;
-pub use planned::{Linked, Planned};
+pub use planned::{Adjustment, Linked, Planned};
 pub use plugin::{Addresses, Plugin, ThroughLink};
 
 use crate::cni::mac_by::MacBy;

@@ -19,6 +19,19 @@ pub struct Planned {
     pub warnings: Vec<String>,
 }
 
+/// The change of what a plugin has made for a running container.
+#[derive(Debug, Default)]
+pub struct Adjustment {
+    /// Steps of the change, in order.
+    pub steps: Vec<Step>,
+    /// The plugin's steps afterwards, as if ADD had planned them.
+    pub after: Vec<Step>,
+    /// The CNI result after this plugin.
+    pub result: AddResult,
+    /// Warnings for the operator.
+    pub warnings: Vec<String>,
+}
+
 /// The link of an attachment, planned without addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Linked {

@@ -1,7 +1,7 @@
 //! The `Plugin` trait: the facts that a plugin needs, the calls that it refuses, and its plan.
 
 use super::Call;
-use super::planned::{Linked, Planned};
+use super::planned::{Adjustment, Linked, Planned};
 use crate::cni::Error;
 use crate::ipam::Lease;
 use crate::name::Mac;
@@ -60,6 +60,22 @@ pub trait Plugin: Debug {
 
     /// Plans the steps and the result of an ADD.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
+
+    /// True if [`Plugin::adjust`] can change what the plugin has made with the steps `present`.
+    fn adjusts(&self, _present: &[Step]) -> bool {
+        false
+    }
+
+    /// Plans the change of what the plugin has made with the steps `present` into what its
+    /// configuration requests now. `facts` are those of [`Plugin::needs`].
+    fn adjust(
+        &self,
+        _call: &Call<'_>,
+        _facts: &Facts,
+        _present: &[Step],
+    ) -> Result<Adjustment, Error> {
+        Err(Error::internal("the plugin does not change in place"))
+    }
 
     /// Returns the plugin as a [`ThroughLink`], for an IPAM that acquires addresses through the new
     /// link. The error is the reason why no DHCP server can answer on that link.

@@ -147,6 +147,7 @@ impl Run<'_> {
             }
             Step::Del(thing) => return self.carry(at, step, thing, Verb::Del),
             Step::Set { .. } => return self.queue(at, step),
+            Step::Retune { to, .. } => self.alone(at, |run| shaping::retune(run.kernel, to)),
             Step::Wait(Event::Up(link)) => self.alone(at, |run| wait::up(run.kernel, link)),
             Step::Wait(Event::Dad(link)) => self.alone(at, |run| wait::dad(run.kernel, link)),
             Step::Forget(kind, owner) => {
@@ -427,7 +428,16 @@ fn deleted(steps: &[Step]) -> impl Iterator<Item = &Thing> {
 
 /// True if the step takes several requests, so a failure can leave it half done.
 fn is_several(step: &Step) -> bool {
-    matches!(step, Step::Add(thing) if effect::of(thing).is_several())
+    match step {
+        Step::Add(thing) => effect::of(thing).is_several(),
+        Step::Retune { .. } => true,
+        Step::Ensure(_)
+        | Step::Del(_)
+        | Step::Set { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => false,
+    }
 }
 
 /// True if the step creates or changes something, so it must not follow a failure.
@@ -454,8 +464,11 @@ fn is_moot(step: &Step, cause: &Cause, on_error: OnError) -> bool {
         Step::Ensure(Thing::Addr(_)) => *errno == Errno::EEXIST,
         Step::Add(Thing::NoRoute(_)) if *errno == Errno::ESRCH => true,
         // Such a step may restore an old value on a deleted link.
-        Step::Add(_) | Step::Ensure(_) | Step::Set { .. } | Step::Wait(_) | Step::Legacy(_) => {
-            on_error == OnError::GoOn && NOT_THERE.contains(errno)
-        }
+        Step::Add(_)
+        | Step::Ensure(_)
+        | Step::Set { .. }
+        | Step::Retune { .. }
+        | Step::Wait(_)
+        | Step::Legacy(_) => on_error == OnError::GoOn && NOT_THERE.contains(errno),
     }
 }

@@ -10,6 +10,7 @@
 //! DEL deletes all of them, and the next edit detaches them before anything else.
 
 use super::add::refuse_attached;
+use super::adjust::{self, Adjust};
 use super::invocation::Wanted;
 use super::liveness::NodeState;
 use super::planner::Planner;
@@ -29,19 +30,21 @@ use braid_core::plan::Facts;
 use braid_core::plan::order::ordered;
 use nix::errno::Errno;
 
-/// Networks to detach from a running container and to attach to it.
+/// Changes of a running container's networks.
 #[derive(Debug, Default)]
 pub struct Edit {
     /// Indices of the attachments to detach, ascending.
     pub detach: Vec<usize>,
     /// Networks to attach.
     pub attach: Vec<Wanted>,
+    /// Networks with changed requests that need no new interface.
+    pub adjust: Vec<Adjust>,
 }
 
 impl Edit {
     /// True if nothing changes.
     pub fn is_none(&self) -> bool {
-        self.detach.is_empty() && self.attach.is_empty()
+        self.detach.is_empty() && self.attach.is_empty() && self.adjust.is_empty()
     }
 }
 
@@ -68,7 +71,22 @@ impl Receiver for Nobody {
 /// as before, except for those that the error names, which stay unsettled in the record.
 pub fn edit(
     record: Record,
-    Edit { detach, attach }: Edit,
+    edit: Edit,
+    (folder, host): (&Folder, &mut (dyn Host + 'static)),
+    complete: &mut Complete<'_>,
+) -> Result<Record, Error> {
+    if edit.adjust.is_empty() {
+        return exchange(record, edit, (folder, host), complete);
+    }
+    let (adjusted, taken) = adjust::adjust(&record, &edit.adjust, (folder, &mut *host))?;
+    exchange(adjusted, edit, (folder, &mut *host), complete)
+        .map_err(|error| error.and_cleanup(&taken.take_back(&record.key, (folder, host))))
+}
+
+/// Detaches and attaches networks.
+fn exchange(
+    record: Record,
+    Edit { detach, attach, .. }: Edit,
     (folder, host): (&Folder, &mut (dyn Host + 'static)),
     complete: &mut Complete<'_>,
 ) -> Result<Record, Error> {
@@ -206,7 +224,9 @@ fn detach_from(
         return Ok((record, Vec::new()));
     }
     let wanted = present(&record, detach.iter().copied())?;
-    refuse_unseen_leases(&wanted)?;
+    for (at, wanted) in detach.iter().zip(&wanted) {
+        refuse_unseen_leases(&record.attachments[*at], wanted)?;
+    }
     let mut gone = Vec::new();
     for at in detach {
         let attached = &mut record.attachments[*at];
@@ -231,16 +251,17 @@ fn detach_from(
 }
 
 /// Fails if the folder of a network's leases is not there, as in a container without it: the lease
-/// would stay forever.
-fn refuse_unseen_leases(wanted: &[Wanted]) -> Result<(), Error> {
-    for Wanted { chain, claim, .. } in wanted {
-        for (_, config) in recorded::host_locals(chain) {
-            let path = config.path();
-            if claim.is_none() && !path.exists() {
-                let (network, path) = (chain.network(), path.display());
-                let sentence = format!("network {network:?}: no leases in {path}");
-                return Err(Error::io(sentence));
-            }
+/// would stay forever. An attachment without steps may have no lease yet.
+fn refuse_unseen_leases(attached: &Attached, wanted: &Wanted) -> Result<(), Error> {
+    if wanted.claim.is_some() || attached.steps().next().is_none() {
+        return Ok(());
+    }
+    for (_, config) in recorded::host_locals(&wanted.chain) {
+        let path = config.path();
+        if !path.exists() {
+            let (network, path) = (wanted.chain.network(), path.display());
+            let sentence = format!("network {network:?}: no leases in {path}");
+            return Err(Error::io(sentence));
         }
     }
     Ok(())
@@ -257,20 +278,15 @@ fn restore(
     let mut errors = Vec::new();
     for attached in gone {
         let network = attached.network.clone();
-        let restored = load(key, folder)
+        let restored = recorded::load(key, folder)
             .and_then(|record| again(record, attached, (folder, &mut *host)).map(drop));
         let context = format_args!("attach network {network:?} again");
         errors.extend(restored.err().map(|err| err.context(context)));
     }
-    let given_back = load(key, folder).and_then(|record| give_routes_back(record, (folder, host)));
+    let given_back =
+        recorded::load(key, folder).and_then(|record| give_routes_back(record, (folder, host)));
     errors.extend(given_back.err());
     errors
-}
-
-/// Loads the record, with the attachments that a failed attempt has left.
-fn load(key: &Key, folder: &Folder) -> Result<Record, Error> {
-    let record = folder.load(key).map_err(Error::from)?;
-    record.ok_or_else(|| Error::internal("the container has no record"))
 }
 
 /// Attaches the container again to a network, with the addresses and the links that it had.

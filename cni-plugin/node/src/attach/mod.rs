@@ -5,12 +5,14 @@
 //!  add     ─► for each run of native plugins: observe, refuse, reserve, plan (planner) ─► one transaction
 //!  preview ─► the same plans, with addresses looked up and not reserved: nothing is changed
 //!  edit    ─► networks of a running container: ADD's run for the new ones, teardown of those that leave
+//!  adjust  ─► changed requests to a running container's network, without a new interface
 //!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
 //!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
 //! ```
 
 pub mod add;
+pub mod adjust;
 pub mod chain;
 pub mod check;
 pub mod del;

@@ -4,7 +4,7 @@ use super::chain::{AddressSource, Chain};
 use super::flannel;
 use super::invocation::{DelRequest, Detached, Wanted};
 use crate::ipam::host_local;
-use crate::store::record::{Attached, Record};
+use crate::store::record::{Attached, Folder, Key, Record};
 use braid_core::cni::{Attachment, Error, Json, NetConf, Owner};
 use braid_core::ipam::Claim;
 use braid_core::name::Ns;
@@ -79,6 +79,12 @@ pub fn as_wanted(attached: &Attached, attachment: Attachment, chain: Chain) -> W
     }
 }
 
+/// Loads the record, with the attachments that a failed attempt has left.
+pub fn load(key: &Key, folder: &Folder) -> Result<Record, Error> {
+    let record = folder.load(key).map_err(Error::from)?;
+    record.ok_or_else(|| Error::internal("the container has no record"))
+}
+
 /// Returns each attachment of a record with its plugins, as ADD ran them. Skips an attachment if
 /// its configuration cannot be parsed.
 pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
@@ -93,6 +99,11 @@ pub fn chains(record: &Record) -> impl Iterator<Item = (&Attached, Chain)> {
 /// `CNI_PATH`.
 pub fn chain_of(attached: &Attached, path: &[PathBuf]) -> Result<Chain, Error> {
     chain(attached, attached.result.as_ref(), path)
+}
+
+/// Returns the plugins of an attachment as ADD ran them, without its recorded result.
+pub fn plain_chain_of(attached: &Attached, path: &[PathBuf]) -> Result<Chain, Error> {
+    chain(attached, None, path)
 }
 
 fn chain(attached: &Attached, prev: Option<&Json>, path: &[PathBuf]) -> Result<Chain, Error> {

@@ -3,6 +3,7 @@
 use super::invocation::Wanted;
 use crate::apply::host::Host;
 use crate::apply::transaction::Part;
+use crate::store::record::Attached;
 use braid_core::cni::{self, AddResult, Error};
 use braid_core::k8s::default_route::{DefaultRoutes, Families, Gateway, decide, families};
 use braid_core::kernel_numbers::RT_TABLE_MAIN;
@@ -11,6 +12,7 @@ use braid_core::plan::facts::RouteFact;
 use braid_core::plan::thing::{LinkRef, Route, Thing};
 use braid_core::plan::{Need, Step};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
 
 /// Decides the default routes of each network, and changes the results accordingly. `None` if no
 /// network requests default routes.
@@ -109,6 +111,77 @@ pub(super) fn of_kernel(
         }
     }
     Ok((parts, displaced))
+}
+
+/// Moves default routes of a running container, whose attachments `after` have other requests than
+/// `before`. Returns the steps, and gives `after` its routes.
+pub(super) fn moved(before: &[Attached], after: &mut [Attached]) -> Vec<Step> {
+    let (mut asked, mut own, mut families) = (Vec::new(), Vec::new(), Vec::new());
+    for (before, after) in before.iter().zip(&*after) {
+        let routes = own_defaults(before);
+        let targets: Vec<IpAddr> = routes.iter().filter_map(target).collect();
+        families.push(Families::of(&targets));
+        own.push(routes);
+        asked.push(after.default_route());
+    }
+    let asked: Vec<Option<&[IpAddr]>> = asked.iter().map(Option::as_deref).collect();
+    let decided = decide(&asked, &families);
+    let (mut gone, mut new) = (Vec::new(), Vec::new());
+    for ((attached, own), decided) in after.iter_mut().zip(own).zip(decided) {
+        let present = defaults(attached);
+        let is_displaced = |step: &Step| is_default_of(step, decided.families());
+        let (displaced, mut kept): (Vec<Step>, Vec<Step>) = own.into_iter().partition(is_displaced);
+        if let DefaultRoutes::Via(gateways) = &decided {
+            let at = LinkRef::pod(attached.ifname.clone());
+            kept.extend(gateways.iter().map(|via| Step::add(route(&at, *via))));
+        }
+        for step in present.iter().filter(|step| !kept.contains(step)) {
+            if let Step::Add(thing) = step {
+                gone.push(Step::Del(thing.clone()));
+            }
+        }
+        new.extend(kept.iter().filter(|step| !present.contains(step)).cloned());
+        if kept != present {
+            record(attached, kept);
+        }
+        attached.displaced = displaced;
+    }
+    [gone, new].concat()
+}
+
+/// Gives an attachment these default routes, in its steps and its result.
+fn record(attached: &mut Attached, routes: Vec<Step>) {
+    if let Some(Ok(mut result)) = attached.result() {
+        DefaultRoutes::Clear(Families::BOTH).apply(&mut result);
+        result.routes.extend(routes.iter().filter_map(entry));
+        attached.note(Some(&result));
+    }
+    for part in &mut attached.parts {
+        part.retain(|step| !is_default_of(step, Families::BOTH));
+    }
+    attached.parts.push(routes);
+}
+
+/// Returns the default routes of the network's own configuration, also while they are displaced.
+fn own_defaults(attached: &Attached) -> Vec<Step> {
+    let requested = Families::of(&attached.default_route().unwrap_or_default());
+    let mut own = defaults(attached);
+    own.retain(|step| !is_default_of(step, requested));
+    own.extend_from_slice(&attached.displaced);
+    own
+}
+
+/// Returns the steps that have added the attachment's default routes.
+fn defaults(attached: &Attached) -> Vec<Step> {
+    let is_default = |step: &&Step| is_default_of(step, Families::BOTH);
+    attached.steps().filter(is_default).cloned().collect()
+}
+
+fn target(step: &Step) -> Option<IpAddr> {
+    let Step::Add(Thing::Route(route)) = step else {
+        return None;
+    };
+    Some(route.dst.addr())
 }
 
 /// True if the step adds a default route of one of these families to the container's main table.

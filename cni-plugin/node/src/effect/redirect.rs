@@ -2,7 +2,7 @@
 
 use super::Effect;
 use super::host_ports::ebpf;
-use super::shaping::{self, Batch};
+use super::shaping::{self, batch::Batch};
 use crate::Cause;
 use crate::kernel::Kernel;
 use crate::sys::netlink::{attr, find, nest};

@@ -46,7 +46,11 @@ fn carried(step: &Step) -> Option<(&dyn Effect, Verb)> {
     match step {
         Step::Add(thing) | Step::Ensure(thing) => Some((of(thing), Verb::Add)),
         Step::Del(thing) => Some((of(thing), Verb::Del)),
-        Step::Set { .. } | Step::Wait(_) | Step::Forget(..) | Step::Legacy(_) => None,
+        Step::Set { .. }
+        | Step::Retune { .. }
+        | Step::Wait(_)
+        | Step::Forget(..)
+        | Step::Legacy(_) => None,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn is_there_already(step: &Step, facts: &Facts) -> bool {
         | Step::Ensure(_)
         | Step::Del(_)
         | Step::Set { .. }
+        | Step::Retune { .. }
         | Step::Wait(_)
         | Step::Forget(..)
         | Step::Legacy(_) => false,

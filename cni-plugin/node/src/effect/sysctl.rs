@@ -55,6 +55,7 @@ fn write_step(step: &Step) -> io::Result<bool> {
         | Step::Ensure(_)
         | Step::Del(_)
         | Step::Set { .. }
+        | Step::Retune { .. }
         | Step::Wait(_)
         | Step::Forget(..)
         | Step::Legacy(_) => Ok(true),

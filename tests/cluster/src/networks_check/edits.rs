@@ -1,20 +1,20 @@
 //! Running pods whose annotation changes.
 
+use super::attached;
 use super::manifests::{self, NETWORKS};
 use super::steps::{APP, LIMIT, create, end};
-use super::{FEW, attached};
 use anyhow::Result;
 use braid_testbed::{Cluster, Node, sh, wait};
 use serde_json::Value;
 use std::time::Instant;
 
-/// Gives running pods networks, takes them away and gives them again. Deletes the pods, which leave
+/// Gives `count` running pods networks, takes them away and gives them again. Deletes the pods, which leave
 /// nothing behind.
-pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
-    create(cluster, &manifests::plain(FEW, nodes))?;
+pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], count: u16) -> Result<()> {
+    create(cluster, &manifests::plain(count, nodes))?;
     for round in ["come", "go", "come again"] {
         let has_networks = round != "go";
-        for pod in manifests::attached(FEW, nodes) {
+        for pod in manifests::attached(count, nodes) {
             annotate(cluster, &pod, has_networks)?;
         }
         let annotated = Instant::now();
@@ -30,7 +30,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
             attached::check(cluster, (APP, nodes), names)
         })?;
         println!(
-            "networks of {FEW} running pods {round} within {:.1} s after the last of {FEW} edits",
+            "networks of {count} running pods {round} within {:.1} s after the last of {count} edits",
             annotated.elapsed().as_secs_f64()
         );
     }

@@ -1,5 +1,6 @@
 //! `bandwidth`: rate limits for a container's ingress and egress, on any kind of interface.
 
+mod adjust;
 mod conf;
 
 pub use conf::Bandwidth;
@@ -19,7 +20,7 @@ use crate::plan::thing::{
 };
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::host_links;
-use crate::plugins::{Call, Planned, Plugin};
+use crate::plugins::{Adjustment, Call, Planned, Plugin};
 
 /// MTU of an ifb in bytes: one less than IPv6 needs (RFC 8200 section 5). The kernel therefore
 /// gives the ifb neither IPv6 nor a link-local address. A link-local address would only make the
@@ -454,6 +455,19 @@ impl Plugin for Bandwidth {
             steps,
             result,
         })
+    }
+
+    fn adjusts(&self, present: &[Step]) -> bool {
+        self.has_subnets_of(present)
+    }
+
+    fn adjust(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        present: &[Step],
+    ) -> Result<Adjustment, Error> {
+        self.adjusted(call, facts, present)
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

@@ -1,5 +1,6 @@
 //! `portmap`: host ports forwarded to container ports.
 
+mod adjust;
 mod conditions;
 mod conf;
 
@@ -15,7 +16,7 @@ use crate::plan::thing::host_ports::{
 use crate::plan::thing::{Attr, HostPorts, LinkAttr, LinkRef, Sysctl};
 use crate::plan::{Facts, Feature, Need};
 use crate::plugins::interface::{host_end, host_links};
-use crate::plugins::{Call, Planned, Plugin};
+use crate::plugins::{Adjustment, Call, Planned, Plugin};
 use conf::RequestedBackend;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -378,6 +379,20 @@ impl Plugin for Portmap {
             result,
             warnings,
         })
+    }
+
+    fn adjusts(&self, _present: &[Step]) -> bool {
+        true
+    }
+
+    fn adjust(
+        &self,
+        call: &Call<'_>,
+        facts: &Facts,
+        present: &[Step],
+    ) -> Result<Adjustment, Error> {
+        self.refuse(call, facts)?;
+        Ok(adjust::adjusted(self.plan(call, facts, None)?, present))
     }
 
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step> {

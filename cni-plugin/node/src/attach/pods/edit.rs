@@ -14,6 +14,7 @@ use super::network::AttachedNetwork;
 use super::publish::Publisher;
 use super::refusal::{REFUSED, of_source, refusal};
 use crate::apply::host::{Host, Machine};
+use crate::attach::adjust::{self, Adjust};
 use crate::attach::edit::{Edit, edit as change, recover};
 use crate::attach::invocation::{Detached, Wanted, refuse_own};
 use crate::attach::{device_file, recorded};
@@ -139,15 +140,37 @@ impl Editor<'_> {
             mut attach,
             adjust,
         } = compared.map_err(|err| self.refuse(pod, REFUSED, err))?;
-        for (at, selection) in adjust {
-            detach.push(at);
-            attach.push(selection);
+        let mut adjusted = Vec::new();
+        let selections = adjust.iter().map(|(_, selection)| selection.clone());
+        let wanted = self.networks(pod, record, selections.collect())?;
+        for ((at, selection), wanted) in adjust.into_iter().zip(wanted) {
+            let adjust = Adjust { at, wanted };
+            if adjust::is_possible(record, &adjust) {
+                adjusted.push((adjust, selection));
+            } else {
+                detach.push(at);
+                attach.push(selection);
+            }
+        }
+        // Networks that come or go may have default routes as well.
+        if !detach.is_empty() || !attach.is_empty() {
+            let moves = |(one, _): &mut (Adjust, Selection)| {
+                adjust::moves_routes(record, one.at, &one.wanted)
+            };
+            for (one, selection) in adjusted.extract_if(.., moves) {
+                detach.push(one.at);
+                attach.push(selection);
+            }
         }
         detach.sort_unstable();
         let attach = self.networks(pod, record, attach)?;
         let used = refuse_used_claims(record, &detach, &attach);
         used.map_err(|err| self.refuse(pod, REFUSED, err))?;
-        Ok(Edit { detach, attach })
+        Ok(Edit {
+            detach,
+            attach,
+            adjust: adjusted.into_iter().map(|(adjust, _)| adjust).collect(),
+        })
     }
 
     /// Returns the networks to attach, with their configurations.

@@ -14,12 +14,12 @@ use braid_core::cni::Error;
 use std::path::Path;
 
 /// A network with this number for names.
-fn wanted(at: usize, plugins: &str) -> Wanted {
+pub(super) fn wanted(at: usize, plugins: &str) -> Wanted {
     let chain = Chain::parse(BRAID, netconf(at, plugins, ""), "", &[]).expect("a chain");
     Wanted::new(attachment(at), chain)
 }
 
-fn record(machine: &Model) -> Record {
+pub(super) fn record(machine: &Model) -> Record {
     let mut records = machine.records().expect("records");
     assert_eq!(records.len(), 1, "{records:?}");
     records.remove(0)
@@ -27,21 +27,26 @@ fn record(machine: &Model) -> Record {
 
 /// Edits the container as the agent does: first detaches what an earlier edit has left.
 fn change(machine: &Model, detach: &[usize], attach: Vec<Wanted>) -> Result<(), Error> {
+    let edited = Edit {
+        detach: detach.to_vec(),
+        attach,
+        adjust: Vec::new(),
+    };
+    change_with(machine, edited)
+}
+
+pub(super) fn change_with(machine: &Model, edited: Edit) -> Result<(), Error> {
     let netns = NetNs::open(Path::new(NETNS)).expect("a namespace");
     let mut host = machine.open(Some(netns)).expect("a machine");
     let folder = machine.folder("c1").expect("a folder");
     let record = recover(record(machine), &folder, &mut *host)?;
-    let edited = Edit {
-        detach: detach.to_vec(),
-        attach,
-    };
     let mut complete = |_: &[Wanted], _: &[_], _: &mut (dyn Host + 'static)| Ok(());
     edit(record, edited, (&folder, &mut *host), &mut complete).map(drop)
 }
 
 /// State of the container: the kernel's objects in alphabetical order, and the record. Nobody publishes
 /// the edits here.
-fn seen(machine: &Model) -> (Vec<String>, Record) {
+pub(super) fn seen(machine: &Model) -> (Vec<String>, Record) {
     let own = &machine.state.borrow().own;
     let mut things: Vec<String> = own.iter().map(|thing| format!("{thing:?}")).collect();
     things.sort();

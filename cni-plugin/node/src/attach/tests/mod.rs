@@ -1,5 +1,6 @@
 //! Tests of the CNI verbs on a model of a machine. Each step of each plan fails once.
 
+mod adjust;
 mod dhcp;
 mod edit;
 mod foreign;

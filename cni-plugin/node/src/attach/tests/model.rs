@@ -19,7 +19,7 @@ use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use braid_core::name::{IfName, Ns};
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::moved::{Device, DeviceFact};
-use braid_core::plan::thing::{Link, LinkKind, LinkRef, Shaping, State as _, Thing};
+use braid_core::plan::thing::{HostPorts, Link, LinkKind, LinkRef, Shaping, State as _, Thing};
 use braid_core::plan::{Feature, Step};
 use nix::errno::Errno;
 use std::cell::{RefCell, RefMut};
@@ -386,17 +386,28 @@ impl ModelState {
             // A setting disappears with its link or namespace.
             Step::Add(thing) if thing.state().is_setting() => {}
             Step::Add(thing) if self.own.contains(thing) => return Err(Errno::EEXIST),
+            Step::Add(Thing::HostPorts(ports)) => self.add_ports(ports)?,
             Step::Add(thing) => self.own.push(thing.clone()),
             Step::Ensure(thing) => {
-                self.shared.retain(|there| there != thing);
-                self.shared.push(thing.clone());
+                // Host ports are their owner's, and there already.
+                if !matches!(thing, Thing::HostPorts(_)) {
+                    self.shared.retain(|there| there != thing);
+                    self.shared.push(thing.clone());
+                }
             }
             Step::Del(Thing::Link(link)) => return Ok(self.take_link(link)),
+            Step::Del(Thing::HostPorts(ports)) => return Ok(self.take_ports(ports)),
+            Step::Retune { to, from } => {
+                let is_it =
+                    |thing: &&mut Thing| matches!(thing, Thing::Shaping(there) if there == from);
+                let found = self.own.iter_mut().find(is_it);
+                *found.ok_or(Errno::ENOENT)? = to.clone().into();
+            }
             Step::Del(thing) => {
                 let before = self.own.len();
                 // Shapings differ if a part was already deleted with a link.
                 let is_it = |there: &Thing| match (there, thing) {
-                    (Thing::Shaping(there), Thing::Shaping(_)) => !there.shapers.is_empty(),
+                    (Thing::Shaping(there), Thing::Shaping(gone)) => there.is_same(gone),
                     // The record may have a newer index.
                     (Thing::Moved(there), Thing::Moved(moved)) => {
                         (&there.to, &there.from) == (&moved.to, &moved.from)
@@ -413,6 +424,45 @@ impl ModelState {
             Step::Set { .. } | Step::Wait(_) | Step::Forget(..) | Step::Legacy(_) => {}
         }
         Ok(true)
+    }
+
+    /// Adds host ports to those that their owner has.
+    fn add_ports(&mut self, new: &HostPorts) -> Result<(), Errno> {
+        for thing in &mut self.own {
+            let Thing::HostPorts(there) = thing else {
+                continue;
+            };
+            if new.ports.iter().any(|port| there.ports.contains(port)) {
+                return Err(Errno::EEXIST);
+            }
+            if there.owner == new.owner {
+                there.ports.extend(&new.ports);
+                there.targets.extend(&new.targets);
+                return Ok(());
+            }
+        }
+        self.own.push(new.clone().into());
+        Ok(())
+    }
+
+    /// Deletes host ports of their owner. Returns false if none was there.
+    fn take_ports(&mut self, gone: &HostPorts) -> bool {
+        let mut is_any = false;
+        for thing in &mut self.own {
+            if let Thing::HostPorts(there) = thing
+                && there.owner == gone.owner
+            {
+                let before = there.ports.len();
+                there.ports.retain(|port| !gone.ports.contains(port));
+                there
+                    .targets
+                    .retain(|target| !gone.targets.contains(target));
+                is_any |= there.ports.len() < before;
+            }
+        }
+        self.own
+            .retain(|thing| !matches!(thing, Thing::HostPorts(there) if there.ports.is_empty() && there.targets.is_empty()));
+        is_any
     }
 
     /// Deletes a link and everything that the kernel deletes with it. Returns false if it did not

@@ -59,6 +59,26 @@ impl Loaded {
     }
 }
 
+/// Changes the configuration of braid's program for one direction. `filters` are those of the link.
+/// Returns false if none of them runs the program.
+pub(super) fn retune<'f>(
+    filters: impl Iterator<Item = &'f [u8]>,
+    shaper: &Shaper,
+    shaping: &Shaping,
+) -> Result<bool, Errno> {
+    for filter in filters {
+        let Some((id, class)) = tc::parse_program(filter) else {
+            continue;
+        };
+        if let Some(program) = Program::by_id(id)? {
+            let place = index(class & ((1 << PLACE_BITS) - 1));
+            program.retune(class >> PLACE_BITS, place, conf(shaper, shaping))?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Reads the state of braid's program in a filter; `None` for any other filter.
 pub(super) fn fact_of(filter: &[u8], hook: Hook) -> Result<Option<ProgramFact>, KernelError> {
     let Some((id, class)) = tc::parse_program(filter) else {

@@ -112,6 +112,14 @@ impl Program {
         self.map.set(&slot, &places.map(Shape::new))
     }
 
+    /// Changes the configuration of one place of a slot in use. Packets that pass at the same moment
+    /// may not be counted.
+    pub(crate) fn retune(&self, slot: u32, place: usize, conf: Conf) -> Result<(), Errno> {
+        let mut shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;
+        shapes[place].conf = conf;
+        self.map.set(&slot, &shapes)
+    }
+
     /// Reads configuration and counts of a slot for each place.
     pub(crate) fn places(&self, slot: u32) -> Result<[(Conf, Count); PLACES], Errno> {
         let shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;

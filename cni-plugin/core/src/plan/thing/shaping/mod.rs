@@ -42,6 +42,12 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// More than any link sends: the rate of a direction that was limited and no longer is.
+    pub const UNREACHED: Self = Self {
+        bps: 8 << 40,
+        burst: u32::MAX as u64,
+    };
+
     /// Returns the time that `bytes` take at the rate, in nanoseconds.
     pub fn time_of(self, bytes: u64) -> u64 {
         nanoseconds(u128::from(bytes) * 8, self.bps)
