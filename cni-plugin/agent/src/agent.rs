@@ -13,6 +13,7 @@ use crate::events::{self, Book, Publisher, Warning};
 use crate::feeds::{self, Change, Feeds};
 use crate::health::{self, Readiness, Reason};
 use crate::log::Log;
+use crate::metrics::{self, Metrics};
 use crate::network::conflist::{self, DefaultNetwork, Present, Values};
 use crate::network::fabric::{Fabric, Wanted};
 use crate::network::masquerade::{Masquerade, Table};
@@ -53,6 +54,8 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         remarks: Vec::new(),
     });
     health::serve(options.health_address, seen).await?;
+    let metrics = Metrics::default();
+    metrics::serve(options.metrics_address, metrics.clone());
     let config = api_config(options).await?;
     let credentials = Credentials::new(
         options.credentials.clone(),

@@ -3,7 +3,7 @@
 use braid_agent::cluster::config::Overrides;
 use braid_agent::{Account, Error, ObjectName, Options, Paths, Source};
 use clap::Parser;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Keep the default network of this node and its routes to other nodes right, until SIGTERM
@@ -51,6 +51,9 @@ pub(super) struct Arguments {
     /// Address and port of /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4627")]
     health_address: SocketAddr,
+    /// Address and port of /metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4628", value_parser = socket_address)]
+    metrics_address: SocketAddr,
     /// Delete everything of the agent on this node, then wait for SIGTERM
     #[arg(long)]
     remove: bool,
@@ -69,6 +72,15 @@ fn object_name(text: &str) -> Result<ObjectName, String> {
 fn account(text: &str) -> Result<Account, String> {
     let ObjectName { namespace, name } = object_name(text)?;
     Ok(Account { namespace, name })
+}
+
+/// Parses an address with a port. An IPv6 address may lack its brackets, as in `$(HOST_IP):4628`.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let parsed = text.rsplit_once(':').and_then(|(ip, port)| {
+        let ip: IpAddr = ip.trim_matches(['[', ']']).parse().ok()?;
+        Some(SocketAddr::new(ip, port.parse().ok()?))
+    });
+    parsed.ok_or_else(|| "not <address>:<port>".to_owned())
 }
 
 /// Runs the agent until SIGTERM.
@@ -91,6 +103,24 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Error> {
         },
         account: arguments.service_account,
         health_address: arguments.health_address,
+        metrics_address: arguments.metrics_address,
         is_removal: arguments.remove,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_node_has_brackets_or_not() {
+        let parsed = |text| socket_address(text).map(|address| address.to_string());
+        assert_eq!(parsed("192.0.2.1:4628"), Ok("192.0.2.1:4628".to_owned()));
+        for text in ["[2001:db8::1]:4628", "2001:db8::1:4628"] {
+            assert_eq!(parsed(text), Ok("[2001:db8::1]:4628".to_owned()));
+        }
+        for text in ["4628", ":4628", "node:4628", "192.0.2.1", "192.0.2.1:x", ""] {
+            assert!(parsed(text).is_err(), "{text}");
+        }
+    }
 }

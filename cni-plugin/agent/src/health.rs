@@ -1,23 +1,11 @@
 //! `/healthz` and `/readyz` over HTTP.
 
 use crate::error::Error;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
+use crate::web::{self, Answer};
+use http::{Method, StatusCode};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-
-/// Connections served at a time. Others wait in the kernel's queue.
-const CONNECTIONS: usize = 16;
-/// Longest time in which a client sends the head of a request.
-const HEAD: Duration = Duration::from_secs(5);
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// Why the agent is not ready; `None` if it is.
 pub type Reason = Option<String>;
@@ -53,66 +41,32 @@ pub async fn serve(
     let listener = TcpListener::bind(address)
         .await
         .map_err(|err| Error::new(format_args!("listen on {address}"), err))?;
-    tokio::spawn(accept(listener, readiness));
+    tokio::spawn(web::accept(listener, move |method, path| {
+        let answer = answer(&method, &path, &readiness.borrow());
+        async move { answer }
+    }));
     Ok(())
 }
 
-async fn accept(listener: TcpListener, readiness: watch::Receiver<Readiness>) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let readiness = readiness.clone();
-                tokio::spawn(async move {
-                    answer_all(stream, readiness).await;
-                    drop(permit);
-                });
-            }
-            Err(err) => {
-                tracing::warn!(error = %err, "accept a connection for health");
-                // For example, all descriptors are in use.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
+fn answer(method: &Method, path: &str, readiness: &Readiness) -> Answer {
+    let (status, text) = match path {
+        "/healthz" | "/readyz" if !web::is_read(method) => {
+            (StatusCode::METHOD_NOT_ALLOWED, "only GET".to_owned())
         }
-    }
-}
-
-async fn answer_all(stream: TcpStream, readiness: watch::Receiver<Readiness>) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(request.method(), request.uri().path(), &readiness.borrow());
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    // A client that breaks the protocol or is slow loses its connection, nothing else.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-}
-
-fn answer(method: &Method, path: &str, readiness: &Readiness) -> Response<Full<Bytes>> {
-    let (status, text) = match (method, path) {
-        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "ok".to_owned()),
-        (&Method::GET | &Method::HEAD, "/readyz") => {
+        "/healthz" => (StatusCode::OK, "ok".to_owned()),
+        "/readyz" => {
             let status = match readiness.reason {
                 None => StatusCode::OK,
                 Some(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
             (status, readiness.text())
         }
-        (_, "/healthz" | "/readyz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET".to_owned()),
         _ => (
             StatusCode::NOT_FOUND,
             "only /healthz and /readyz".to_owned(),
         ),
     };
-    let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
-    *response.status_mut() = status;
-    response
+    web::text(status, format!("{text}\n"))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod events;
 mod feeds;
 pub mod health;
 pub mod log;
+pub mod metrics;
 pub mod network;
 mod options;
 mod procfs;
@@ -35,6 +36,7 @@ mod removal;
 pub mod serve;
 mod sight;
 pub mod watch;
+mod web;
 
 pub use braid_core::k8s::ObjectName;
 pub use error::Error;

@@ -26,6 +26,8 @@ pub struct Options {
     pub account: Account,
     /// Address of `/healthz` and `/readyz`.
     pub health_address: SocketAddr,
+    /// Address of `/metrics`.
+    pub metrics_address: SocketAddr,
     /// Deletes the agent's state on the node, and sets up nothing.
     pub is_removal: bool,
 }
