@@ -440,6 +440,7 @@ impl Agent<'_> {
         let paths = conflist::Paths {
             conflist: path,
             kubeconfig: &self.options.credentials.kubeconfig,
+            kubelet_root_dir: self.options.kubelet_root_dir.as_deref(),
         };
         let list = match (&network.source, own) {
             (Some(source), own) => {

@@ -45,6 +45,9 @@ pub(super) struct Arguments {
     /// Folder of the token and the certificate that this kubeconfig names
     #[arg(long, value_name = "FOLDER", default_value = "/run/braid/api")]
     call_credentials: PathBuf,
+    /// Folder of the kubelet, for calls; by default /var/lib/kubelet
+    #[arg(long, value_name = "FOLDER")]
+    kubelet_root_dir: Option<PathBuf>,
     /// Service account of the agent; plugin calls use its tokens
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/braid", value_parser = account)]
     service_account: Account,
@@ -101,6 +104,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Error> {
             folder: arguments.call_credentials,
             kubeconfig: arguments.call_kubeconfig,
         },
+        kubelet_root_dir: arguments.kubelet_root_dir,
         account: arguments.service_account,
         health_address: arguments.health_address,
         metrics_address: arguments.metrics_address,

@@ -22,6 +22,8 @@ pub struct Options {
     pub conflist: PathBuf,
     /// Files with which a call queries the API server. The conflist names the kubeconfig.
     pub credentials: Paths,
+    /// Folder of the kubelet, if it is not the usual one.
+    pub kubelet_root_dir: Option<PathBuf>,
     /// Service account of the agent and of calls.
     pub account: Account,
     /// Address of `/healthz` and `/readyz`.

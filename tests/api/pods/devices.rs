@@ -191,6 +191,29 @@ fn devices_reach_plugins_and_status() {
     node.assert_nothing_left(&pod);
 }
 
+#[test]
+fn devices_are_found_at_a_kubelet_with_another_folder() {
+    let Some(node) = Node::new("kubelet-folder", &[]) else {
+        return;
+    };
+    let network = spy("vf", &json!({"capabilities": {"deviceID": true}}));
+    taking(&node, "vf", "a.example/vf", &network);
+    let given: &[(&str, &[&str])] = &[("a.example/vf", &["1"])];
+    let kubelet = Kubelet::start(
+        vec![resources("kubelet-folder", "web", given, &[])],
+        Manner::default(),
+    );
+    let elsewhere = "/var/lib/elsewhere";
+    fs::rename("/var/lib/kubelet", elsewhere).expect("another folder");
+    let pod = node.pod("web", "vf");
+    pod.call.add().refused(11, &["kubelet.sock: No such file"]);
+    let call = pod.call.clone().with("kubeletRootDir", elsewhere);
+    call.add().result();
+    assert_eq!(kubelet.asked(), ["Get"]);
+    call.del().ok();
+    node.assert_nothing_left(&pod);
+}
+
 // Requirements D9, D11, D15.
 #[test]
 fn too_few_devices_a_busy_kubelet_and_stale_files_are_handled() {

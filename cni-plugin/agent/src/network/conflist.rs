@@ -36,6 +36,8 @@ const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 /// Key of the list's entry for [`ROUTES_FILE`], which only calls of STATUS read.
 const ROUTES_KEY: &str = "routesFile";
+/// Key of the list's entry for the folder of the kubelet.
+const KUBELET_KEY: &str = "kubeletRootDir";
 /// File that exists once the routes of this boot are set. `/run` is empty after a boot.
 pub const ROUTES_FILE: &str = "/run/braid/routes";
 /// Key by which the agent knows a list that it wrote. Runtimes ignore it.
@@ -51,6 +53,8 @@ pub struct Paths<'a> {
     pub conflist: &'a Path,
     /// Kubeconfig with which a call queries the API server.
     pub kubeconfig: &'a Path,
+    /// Folder of the kubelet, if it is not the usual one.
+    pub kubelet_root_dir: Option<&'a Path>,
 }
 
 /// Values of braid's own network that differ between nodes.
@@ -165,7 +169,7 @@ pub fn own(values: &Values, paths: Paths<'_>, present: Option<Json>) -> Result<J
         named: BTreeMap::new(),
     };
     let list = takeover::list(&known).map_err(|err| err.to_string())?;
-    Ok(finished(list, None, true))
+    Ok(finished(list, None, paths, true))
 }
 
 /// Returns the list with braid's own network. IPv4 ranges come first, as the first address of a pod
@@ -232,14 +236,14 @@ pub fn taken(
             for remark in remarks {
                 tracing::debug!(remark, "default network of another program");
             }
-            Ok(finished(list, Some(source), is_routed))
+            Ok(finished(list, Some(source), paths, is_routed))
         }
         Made::NotYet(why) => Err(why),
     }
 }
 
 /// Sets the keys of each list that the agent writes.
-fn finished(mut list: Json, source: Option<&Path>, is_routed: bool) -> Json {
+fn finished(mut list: Json, source: Option<&Path>, paths: Paths<'_>, is_routed: bool) -> Json {
     list.set("cniVersion", VERSION);
     list.set(AUTHOR_KEY, AUTHOR);
     list.remove(SOURCE_KEY);
@@ -258,6 +262,10 @@ fn finished(mut list: Json, source: Option<&Path>, is_routed: bool) -> Json {
             entry.remove(ROUTES_KEY);
             if is_routed {
                 entry.set(ROUTES_KEY, ROUTES_FILE);
+            }
+            entry.remove(KUBELET_KEY);
+            if let Some(folder) = paths.kubelet_root_dir {
+                entry.set(KUBELET_KEY, folder.display().to_string().as_str());
             }
         }
     }
@@ -284,6 +292,7 @@ mod tests {
         Paths {
             conflist: Path::new("/etc/cni/net.d/00-braid.conflist"),
             kubeconfig: Path::new("/etc/cni/net.d/braid.d/kubeconfig"),
+            kubelet_root_dir: None,
         }
     }
 
@@ -358,6 +367,19 @@ mod tests {
         assert_eq!(third, Ok(second));
     }
 
+    #[test]
+    fn another_folder_of_the_kubelet_is_in_the_list_as_long_as_it_is_configured() {
+        let elsewhere = Paths {
+            kubelet_root_dir: Some(Path::new("/srv/kubelet")),
+            ..paths()
+        };
+        let list = own(&values(Kind::Ptp), elsewhere, None).expect("a list");
+        let entry = &parsed(&list)["plugins"][0];
+        assert_eq!(entry["kubeletRootDir"], "/srv/kubelet");
+        let usual = own(&values(Kind::Ptp), paths(), Some(list)).expect("a list");
+        assert_eq!(parsed(&usual)["plugins"][0].get("kubeletRootDir"), None);
+    }
+
     /// Writes the files and returns the list that is taken from the one named `source`, twice.
     fn taken_from(source: &str, files: &[(&str, &str)]) -> Result<Value, String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -371,6 +393,7 @@ mod tests {
         let paths = Paths {
             conflist: &conflist,
             kubeconfig: Path::new("/k"),
+            kubelet_root_dir: None,
         };
         let source = folder.path().join(source);
         let make = || {

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Default folder of Multus' files about the pods that Multus attached.
 const CNI_DIR: &str = "/var/lib/cni/multus";
+/// Default folder of the kubelet.
+const KUBELET: &str = "/var/lib/kubelet";
 /// Namespace of the cluster's own pods and networks.
 const SYSTEM: &str = "kube-system";
 
@@ -46,6 +48,9 @@ pub struct Settings {
     pub readiness_file: Option<PathBuf>,
     /// `routesFile`: file that the agent writes once the routes of this boot are set.
     pub routes_file: Option<PathBuf>,
+    /// `kubeletRootDir`, default `/var/lib/kubelet`: folder of the kubelet, with its socket for the
+    /// devices of pods.
+    pub kubelet_root_dir: PathBuf,
     /// `auxiliaryCNIChainName`: folder beside the default network's file. The plugins in this
     /// folder run after all networks of the pod.
     pub auxiliary_chain: Option<String>,
@@ -108,6 +113,7 @@ impl Settings {
             bin_dir: path(json, "binDir")?,
             readiness_file: path(json, "readinessindicatorfile")?,
             routes_file: path(json, "routesFile")?,
+            kubelet_root_dir: path(json, "kubeletRootDir")?.unwrap_or_else(|| KUBELET.into()),
             auxiliary_chain: chain_name(json)?,
             status: Form {
                 with_prefix: json.bool_or("statusPrefixLength", false)?,

@@ -13,8 +13,8 @@ use braid_core::k8s::source::Source;
 use std::path::Path;
 use std::time::Duration;
 
-/// The kubelet's socket for the devices of pods.
-const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+/// The kubelet's socket for the devices of pods, in the kubelet's folder.
+const KUBELET: &str = "pod-resources/kubelet.sock";
 
 /// Access to the API server, to the kubelet and to the kubelet's device plugins. Implemented by
 /// [`Kubernetes`] for the plugin call and by [`NoCluster`] for callers without Kubernetes. A
@@ -29,7 +29,7 @@ pub trait Cluster {
     ) -> Result<Box<dyn Source>, Error>;
 
     /// Returns the devices that the kubelet assigned to a pod.
-    fn devices(&self, pod: &ObjectName) -> Result<Given, Error>;
+    fn devices(&self, settings: &Settings, pod: &ObjectName) -> Result<Given, Error>;
 
     /// Returns the information that the device plugin of `resource` wrote about `device`, if any.
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error>;
@@ -63,8 +63,9 @@ impl Cluster for Kubernetes {
         Ok(Box::new(Client::new(kubeconfig, limits)))
     }
 
-    fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {
-        devices(Path::new(KUBELET), pod).map_err(|err| Error::new(Kind::TryAgain, err.to_string()))
+    fn devices(&self, settings: &Settings, pod: &ObjectName) -> Result<Given, Error> {
+        devices(&settings.kubelet_root_dir.join(KUBELET), pod)
+            .map_err(|err| Error::new(Kind::TryAgain, err.to_string()))
     }
 
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -86,7 +87,7 @@ impl Cluster for NoCluster {
         Err(Error::config("pods need a cluster, but this call has none"))
     }
 
-    fn devices(&self, _pod: &ObjectName) -> Result<Given, Error> {
+    fn devices(&self, _settings: &Settings, _pod: &ObjectName) -> Result<Given, Error> {
         Ok(Given::default())
     }
 

@@ -69,8 +69,8 @@ impl Cluster for Manifests {
         Ok(Box::new(self.clone()))
     }
 
-    fn devices(&self, pod: &ObjectName) -> Result<Given, Error> {
-        Kubernetes.devices(pod)
+    fn devices(&self, settings: &Settings, pod: &ObjectName) -> Result<Given, Error> {
+        Kubernetes.devices(settings, pod)
     }
 
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {

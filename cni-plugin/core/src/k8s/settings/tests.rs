@@ -41,6 +41,7 @@ fn multus_configuration_is_accepted_unchanged() {
     let named = |name: &str| Origin::Named(name.to_owned());
     let expected = Settings {
         routes_file: None,
+        kubelet_root_dir: "/var/lib/kubelet".into(),
         kubeconfig: Some("/etc/k".into()),
         invalid_annotation: InvalidAnnotation::Fail,
         default_network: named("c"),

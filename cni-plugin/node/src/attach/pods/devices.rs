@@ -9,6 +9,7 @@ use braid_core::k8s::Pod;
 use braid_core::k8s::device_info::{CNI, DIR, assign, cni_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
+use braid_core::k8s::settings::Settings;
 
 /// Function that returns the devices on a node that a driver offers. Its arguments are node and
 /// driver.
@@ -20,6 +21,7 @@ pub(super) struct On<'a> {
     pub(super) container_id: &'a str,
     pub(super) machine: &'a dyn Machine,
     pub(super) cluster: &'a dyn Cluster,
+    pub(super) settings: &'a Settings,
 }
 
 /// Assigns to each network its device and the path of its device information file. Returns each
@@ -40,7 +42,7 @@ pub(super) fn give(
     let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
     let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
     let given = match pod.filter(|_| asked.iter().any(Option::is_some)) {
-        Some(pod) => of_pod(pod, &asked, on.cluster, offer)?,
+        Some(pod) => of_pod(pod, &asked, on, offer)?,
         None => Given::default(),
     };
     let assigned = assign(&asked, &given.by_resource)?;
@@ -60,10 +62,10 @@ pub(super) fn give(
 fn of_pod(
     pod: &Pod,
     asked: &[Option<&str>],
-    cluster: &dyn Cluster,
+    on: On<'_>,
     offer: &mut Offer<'_>,
 ) -> Result<Given, Error> {
-    let mut given = cluster.devices(&pod.name)?;
+    let mut given = on.cluster.devices(on.settings, &pod.name)?;
     for driver in given.drivers(asked) {
         let offered = offer(&pod.node, &driver)?;
         given.learn(&driver, &offered);

@@ -158,6 +158,7 @@ impl<'a> Finder<'a> {
             container_id: &attachment.container_id,
             machine: self.machine,
             cluster: self.cluster,
+            settings: self.settings,
         };
         let given = devices::give(networks, pod, on, &mut |node, driver| {
             let source = self.ask()?;

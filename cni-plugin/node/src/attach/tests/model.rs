@@ -349,7 +349,7 @@ impl Cluster for Model {
         Ok(Box::new(Asked(Rc::clone(&self.cluster))))
     }
 
-    fn devices(&self, _pod: &ObjectName) -> Result<Given, cni::Error> {
+    fn devices(&self, _settings: &Settings, _pod: &ObjectName) -> Result<Given, cni::Error> {
         let mut cluster = self.cluster.borrow_mut();
         cluster.devices_asked += 1;
         Ok(cluster.devices.clone())
