@@ -24,6 +24,8 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   settings-check  Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs `deploy`
   upgrade-check   Fail unless deploy/braid.yaml replaces an installation without an agent and no packet is lost
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
+  chart-check     Fail unless `helm install` makes a cluster of machines without any network for pods, and its notes remove all
+                  of it but the kinds; needs `up --kube-proxy` without plugins
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`";

@@ -12,6 +12,7 @@ mod demo;
 mod dist;
 mod ebpf;
 mod image;
+mod manifests;
 mod order;
 mod test;
 mod verb;
@@ -38,6 +39,8 @@ enum Verb {
     Check(check::Args),
     /// Write the golden files anew and show what changed
     Bless,
+    /// Write deploy/braid.yaml from the chart, or check that it matches the chart
+    Manifests(manifests::Args),
     /// Build the eBPF object, or check that the committed one matches its source
     Ebpf(ebpf::Args),
     /// Run the network namespace tests on Debian's kernels under emulation
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => test::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Bless => bless::run(),
+        Verb::Manifests(args) => manifests::run(&args),
         Verb::Ebpf(args) => ebpf::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Cluster(args) => cluster::run(&args),

@@ -2,7 +2,7 @@
 //! of a lane run one after the other, and the lanes run side by side:
 //!
 //! ```text
-//!  foreground tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ api (3) ─ cluster (1, 2, 3)
+//!  foreground tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ chart (1) ─ api (3) ─ cluster (1, 2, 3)
 //!  background release (2)
 //!  background reference (1) ─ kubernetes (3)
 //!  background kernels (after netns, with --all after cluster, 2)
@@ -22,7 +22,7 @@ mod stage;
 
 use crate::cluster::own;
 use crate::vm::Part;
-use crate::{build, dist, verb};
+use crate::{build, dist, manifests, verb};
 use anyhow::{Context, Result};
 use braid_testbed::{sh, tools};
 pub(crate) use command::Args;
@@ -124,6 +124,12 @@ fn lanes(args: &Args) -> Vec<Lane> {
         }
     };
     let ready = if args.quick { READY_QUICK } else { READY };
+    // Without an API server, a part of its tests is skipped.
+    let chart_needs: &[&str] = if args.quick {
+        &["build", "reference"]
+    } else {
+        &["build", "reference", RELEASE, "kubernetes"]
+    };
     let mut front = vec![
         stage("tools", &[], 10, |_| {
             sh::apt(TOOLS).and_then(|()| tools::podman())
@@ -134,6 +140,7 @@ fn lanes(args: &Args) -> Vec<Lane> {
         stage("netns", ready, 20, netns),
         stage("crash", ready, 15, crash),
         stage("e2e", ready, 10, e2e),
+        stage("chart", chart_needs, 10, chart),
     ];
     let mut behind = vec![vec![stage("reference", &[], 15, |_| reference())]];
     if !args.quick {
@@ -208,7 +215,14 @@ fn kubernetes() -> Result<()> {
 
 fn reference() -> Result<()> {
     tools::reference()?;
+    tools::helm()?;
     tools::cnitool().map(drop)
+}
+
+/// Compares the manifests with the chart, and runs the tests of the chart.
+fn chart(args: &Args) -> Result<()> {
+    manifests::check()?;
+    tests_of_braid(args, &["--package", "braid-tests", "--test", "chart"])
 }
 
 /// Runs the tests that do not start braid.
@@ -379,6 +393,7 @@ fn cluster(args: &Args) -> Result<()> {
         let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
         pass(with(&reference, "reference"), &taken_over)?;
         pass(with(&reference, "reference"), &[&["upgrade-check"]])?;
+        pass(own::Nodes::Wide { mtu: 1500 }, &[&["chart-check"]])?;
         let jumbo = own::Nodes::Wide { mtu: 9000 };
         pass(jumbo, &[&["deploy"], SETTINGS_CHECK])?;
     }

@@ -6,6 +6,7 @@
 mod agent_check;
 mod burst;
 mod chaos_check;
+mod chart_check;
 mod deploy_check;
 mod hostport_check;
 mod leftovers;
@@ -48,6 +49,9 @@ enum Verb {
     /// Fail unless `kubectl apply` of deploy/braid.yaml installs braid on nodes without it, and
     /// deploy/remove.yaml restores the nodes
     DeployCheck,
+    /// Fail unless `helm install` of the chart makes a cluster of machines without any network for
+    /// pods, and its notes remove all of it but the kinds; needs `up --kube-proxy` without plugins
+    ChartCheck,
     /// Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods, on
     /// which nodes join, restart and leave; needs `up --kube-proxy` without plugins
     AgentCheck,
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
         Verb::SettingsCheck => settings_check::run(&cluster),
         Verb::UpgradeCheck => upgrade_check::run(&cluster),
+        Verb::ChartCheck => chart_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
     });

@@ -19,7 +19,7 @@ pub const PORT: u16 = 6443;
 /// Longest time until the API server is ready.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// An API server with braid's custom resources and RBAC role.
+/// An API server, with braid's custom resources and RBAC role unless it is bare.
 pub struct ApiServer {
     dir: PathBuf,
     pki: Pki,
@@ -42,6 +42,14 @@ impl ApiServer {
     /// Starts etcd and the API server with their files in `dir`. Returns after braid's custom
     /// resources and role are applied.
     pub fn start(dir: &Path) -> Result<Self> {
+        let server = Self::start_bare(dir)?;
+        server.set_up().with_context(|| server.logs())?;
+        Ok(server)
+    }
+
+    /// Starts etcd and the API server with their files in `dir`, without an object of braid.
+    /// Returns when the API server is ready.
+    pub fn start_bare(dir: &Path) -> Result<Self> {
         let server = Self {
             dir: dir.to_owned(),
             pki: Pki::create(dir.join("pki"), API_SERVER)?,
@@ -65,15 +73,14 @@ impl ApiServer {
             "kube-apiserver",
             api_server.arg("--disable-admission-plugins=ServiceAccount"),
         )?;
-        server.set_up().with_context(|| server.logs())?;
+        let is_ready = || wait::succeeds(&mut server.command(&["get", "--raw", "/readyz"]));
+        wait::until("the API server is ready", PATIENCE, is_ready)
+            .with_context(|| server.logs())?;
         Ok(server)
     }
 
     /// Applies kinds and rights of braid's manifest.
     fn set_up(&self) -> Result<()> {
-        wait::until("the API server is ready", PATIENCE, || {
-            wait::succeeds(&mut self.command(&["get", "--raw", "/readyz"]))
-        })?;
         // Tokens of most tests are not bound to Nodes, so the policies would refuse requests.
         self.apply("crd, rbac")?;
         self.kubectl(

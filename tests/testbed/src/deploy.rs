@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const MANIFEST: &str = "deploy/braid.yaml";
 /// Selects all objects of the manifest but the definitions of kinds.
 const ALL_BUT_KINDS: &str = "app.kubernetes.io/component!=crd";
-const REMOVAL: &str = "deploy/remove.yaml";
+const REMOVAL: &str = "--patch-file=deploy/remove.yaml";
 /// Plugin folder of the nodes, into which the manifest installs braid.
 const PLUGINS: &str = "/opt/cni/bin";
 /// Folder of the nodes into which the agent writes a conflist and a kubeconfig.
@@ -91,25 +91,31 @@ pub fn restart(cluster: &Cluster) -> Result<()> {
 /// Removes braid as deploy/README.md describes. Fails unless the plugin folders match the listings
 /// from before the installation.
 pub fn take_off(cluster: &Cluster) -> Result<()> {
+    take_off_by(cluster, REMOVAL, || {
+        let mut delete = cluster.kubectl([
+            "delete",
+            "-f",
+            MANIFEST,
+            "-l",
+            ALL_BUT_KINDS,
+            "--cascade=foreground",
+            &wait::timeout(LIMIT),
+        ]);
+        sh::read(&mut delete).map(drop)
+    })
+}
+
+/// Removes braid with a patch of the `DaemonSet`, an option of `kubectl patch`, and then its objects
+/// with `delete`. Fails like [`take_off`].
+pub fn take_off_by(
+    cluster: &Cluster,
+    patch: &str,
+    delete: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let start = Instant::now();
-    sh::read(&mut cluster.kubectl([
-        "patch",
-        DAEMON_SET,
-        "-n",
-        "kube-system",
-        "--patch-file",
-        REMOVAL,
-    ]))?;
+    sh::read(&mut cluster.kubectl(["patch", DAEMON_SET, "-n", "kube-system", patch]))?;
     roll_out(cluster)?;
-    sh::read(&mut cluster.kubectl([
-        "delete",
-        "-f",
-        MANIFEST,
-        "-l",
-        ALL_BUT_KINDS,
-        "--cascade=foreground",
-        &wait::timeout(LIMIT),
-    ]))?;
+    delete()?;
     for node in cluster.nodes()? {
         let note = note(cluster, node);
         let before =

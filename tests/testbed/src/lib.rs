@@ -7,6 +7,7 @@
 pub mod api_server;
 pub mod audit;
 pub mod binaries;
+pub mod chart;
 mod cni;
 pub mod control_plane;
 pub mod deploy;

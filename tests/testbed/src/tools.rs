@@ -19,6 +19,9 @@ const OTHER_RELEASES: [&str; 3] = [
 /// Release of Multus that braid is compared with.
 const MULTUS: &str = "v4.3.0";
 const MULTUS_MODULE: &str = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4";
+/// Release of helm, which renders and installs the chart.
+const HELM: &str = "v4.3.1";
+const HELM_MODULE: &str = "helm.sh/helm/v4";
 /// Release of flannel that braid is compared with.
 const FLANNEL: &str = "v0.28.10";
 const FLANNEL_MODULE: &str = "github.com/flannel-io/flannel";
@@ -96,6 +99,30 @@ pub fn multus() -> Result<PathBuf> {
         .context("build Multus")?;
     }
     Ok(dir)
+}
+
+/// Returns the path of helm. Builds helm if it is missing.
+pub fn helm() -> Result<PathBuf> {
+    let program = present_helm();
+    if !program.is_file() {
+        let dir = sh::cache().join("tools");
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        binaries::go_build(
+            &dir,
+            &format!("require {HELM_MODULE} {HELM}\n"),
+            HELM_MODULE,
+            &["helm"],
+            "",
+            "",
+        )
+        .context("build helm")?;
+    }
+    Ok(program)
+}
+
+/// Path at which [`helm`] builds helm.
+pub(crate) fn present_helm() -> PathBuf {
+    sh::cache().join("tools/helm")
 }
 
 /// Returns the path of flanneld, and builds it if it is missing. It lacks the backends
