@@ -8,6 +8,7 @@
 
 mod boot;
 mod capabilities;
+mod distributions;
 mod edit;
 mod fabric;
 mod firewall;
