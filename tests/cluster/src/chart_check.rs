@@ -1,7 +1,7 @@
 //! Check that the chart makes a cluster of machines without any network for pods, and that the
 //! steps in its notes leave nothing of it but the kinds of objects.
 
-use crate::{pods, smoke};
+use crate::smoke;
 use anyhow::{Result, ensure};
 use braid_testbed::chart::{self, CHART, RELEASE};
 use braid_testbed::{Cluster, deploy, sh, wait};
