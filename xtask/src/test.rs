@@ -207,9 +207,10 @@ fn build_tests(args: &Args) -> Result<()> {
 }
 
 /// Builds Kubernetes for the tests with an API server. Builds Multus for the tests in which braid
-/// takes over pods from Multus.
+/// takes over pods from Multus, and promtool for the tests of metrics.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
+    tools::promtool()?;
     tools::multus().map(drop)
 }
 

@@ -28,6 +28,8 @@ const FLANNEL_MODULE: &str = "github.com/flannel-io/flannel";
 /// Backends without which flanneld is built: the first needs the SDK of a cloud, the second needs
 /// cgo.
 const LEFT_OUT: [&str; 2] = ["tencentvpc", "udp"];
+const PROMETHEUS: &str = "v0.316.0";
+const PROMETHEUS_MODULE: &str = "github.com/prometheus/prometheus";
 const REFERENCE_PLUGINS: [&str; 16] = [
     "main/bridge",
     "main/dummy",
@@ -135,6 +137,36 @@ pub fn flanneld() -> Result<PathBuf> {
         build_flanneld(&program).context("build flanneld")?;
     }
     Ok(program)
+}
+
+/// Returns the path of promtool, which checks metrics and alert rules. Builds promtool if it is
+/// missing.
+pub fn promtool() -> Result<PathBuf> {
+    let program = promtool_path();
+    if !program.is_file() {
+        build_promtool(&program).context("build promtool")?;
+    }
+    Ok(program)
+}
+
+/// Returns the path at which [`promtool`] keeps the program.
+pub fn promtool_path() -> PathBuf {
+    sh::cache().join("tools/promtool")
+}
+
+/// Builds promtool without service discovery, which needs the SDKs of all clouds. `go install` refuses
+/// the module, because its go.mod excludes versions.
+fn build_promtool(program: &Path) -> Result<()> {
+    eprintln!("building promtool");
+    let dir = sh::cache().join("build/promtool");
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    let go_mod = format!("module build\n\ngo 1.26.0\n\nrequire {PROMETHEUS_MODULE} {PROMETHEUS}\n");
+    fs::write(dir.join("go.mod"), go_mod).context("write go.mod")?;
+    let flags = ["build", "-mod=mod", "-trimpath", "-ldflags=-s -w"];
+    let mut go = sh::cmd("go", flags);
+    go.args(["-tags=remove_all_sd", "-o"]).arg(program);
+    go.arg(format!("{PROMETHEUS_MODULE}/cmd/promtool"));
+    sh::run(go.current_dir(&dir).env("CGO_ENABLED", "0"))
 }
 
 /// Builds flanneld from a copy of its module, with the versions that the module requires.
