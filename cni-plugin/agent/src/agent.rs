@@ -55,7 +55,12 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     });
     health::serve(options.health_address, seen).await?;
     let metrics = Metrics::default();
-    metrics::serve(options.metrics_address, metrics.clone());
+    metrics::serve(
+        options.metrics_address,
+        metrics.clone(),
+        options.conflist.clone(),
+    );
+    metrics::receive(metrics.clone())?;
     let config = api_config(options).await?;
     let credentials = Credentials::new(
         options.credentials.clone(),
@@ -63,11 +68,11 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         &config,
     )?;
     let server = config.cluster_url.host().and_then(address);
-    let client = api::client(config)?;
+    let client = api::client(config, &metrics)?;
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
     let store = serve::start(&client, options, looks)?;
     if let Some(received) = received {
-        reconcile::start(store, received, options);
+        reconcile::start(store, received, options, metrics.clone());
     }
     let mut agent = Agent {
         options,

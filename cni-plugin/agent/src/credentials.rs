@@ -14,6 +14,7 @@
 use crate::api;
 use crate::cluster::node::Node;
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::options::{Account, Paths};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -78,7 +79,8 @@ impl Held {
 /// Sends a request with the token of `config`. True if the server answers that the token is void. A
 /// server that is away says nothing about it.
 async fn is_refused(config: Config) -> bool {
-    let Ok(client) = api::client(config) else {
+    // A token that is void is no failure of a request.
+    let Ok(client) = api::client(config, &Metrics::default()) else {
         return false;
     };
     let answer = client.apiserver_version().await;

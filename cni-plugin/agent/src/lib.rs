@@ -8,9 +8,10 @@
 //!                                     └─► events, log
 //!  watches ─► serve: caches ─► socket: pods, networks and claims for calls
 //!                      └─► reconcile: networks of running pods
+//!  reports of calls, records, leases ─► metrics
 //! ```
 //!
-//! One thread runs everything but changes of running pods, which block. The plugin call does not
+//! One thread runs everything but work that blocks: changes of running pods, and reads for metrics. The plugin call does not
 //! depend on the agent.
 
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -30,6 +31,7 @@ pub mod log;
 pub mod metrics;
 pub mod network;
 mod options;
+mod private_socket;
 mod procfs;
 pub mod reconcile;
 mod removal;

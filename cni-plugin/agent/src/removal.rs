@@ -8,8 +8,8 @@ use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::{cluster_forward, cluster_masquerade};
 use braid_node::erase;
-use braid_node::source::agent::SILENT;
 use braid_node::source::agent::protocol::SOCKET;
+use braid_node::source::agent::{SILENT, report};
 use braid_node::source::network_cache;
 use std::fs;
 use std::io::ErrorKind;
@@ -51,7 +51,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
     cluster_forward::delete().map_err(|err| Error::new("stop accepting pods", err))?;
     delete_all(Path::new(network_cache::FOLDER))?;
-    for path in [ROUTES_FILE, SOCKET, SILENT] {
+    for path in [ROUTES_FILE, SOCKET, report::SOCKET, SILENT] {
         delete(Path::new(path))?;
     }
     let mut is_empty = erase_state_of_calls(&fabric).await?;

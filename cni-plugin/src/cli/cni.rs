@@ -6,13 +6,15 @@ use braid_core::cni::request::Environment;
 use braid_core::cni::{Command, Error, Version};
 use braid_node::apply::host::This;
 use braid_node::attach;
-use braid_node::attach::chain::BRAID;
+use braid_node::attach::chain::{BRAID, Chain};
+use braid_node::source::agent::report::CallReport;
 use braid_node::source::cluster::Kubernetes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Initial size in bytes of the buffer for standard input. A typical configuration fits in it.
 const INPUT_LEN: usize = 4 * 1024;
@@ -23,13 +25,45 @@ static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Answers the plugin call that the environment describes, and returns the exit status.
 pub fn run(arguments: &[OsString]) -> u8 {
+    let start = Instant::now();
     set_panic_answer();
-    let mut version = Version::NEWEST;
-    match answer(&plugin_name(arguments), &mut version) {
-        Ok(()) => SUCCESS,
+    let mut call = Call {
+        version: Version::NEWEST,
+        command: None,
+        plugin: plugin_name(arguments),
+    };
+    let (status, code) = match answer(&mut call) {
+        Ok(()) => (SUCCESS, 0),
         Err(error) => {
-            tell(&error, version);
-            FAILURE
+            tell(&error, call.version);
+            (FAILURE, error.kind.code())
+        }
+    };
+    call.report(code, start.elapsed());
+    status
+}
+
+/// Properties of a call that are known as soon as its input is read.
+struct Call {
+    version: Version,
+    /// Verb; `None` until the environment is parsed, and for VERSION.
+    command: Option<Command>,
+    /// Type of the first plugin. Until the configuration is parsed, the name of the started file.
+    plugin: String,
+}
+
+impl Call {
+    /// Reports the finished call to the agent.
+    fn report(&self, code: u32, duration: Duration) {
+        if let Some(command) = self.command {
+            let plugin = &self.plugin;
+            let report = CallReport {
+                command,
+                plugin,
+                code,
+                duration,
+            };
+            report.send();
         }
     }
 }
@@ -53,23 +87,26 @@ pub fn plugin_name(arguments: &[OsString]) -> String {
     BRAID.to_owned()
 }
 
-fn answer(plugin_name: &str, version: &mut Version) -> Result<(), Error> {
+fn answer(call: &mut Call) -> Result<(), Error> {
+    let plugin_name = call.plugin.clone();
     let env = |key: &str| std::env::var_os(key).map(|value| value.to_string_lossy().into_owned());
     let Some(environment) = Environment::parse(&env)? else {
         return Ok(());
     };
     if environment.command() == Some(Command::Version) {
-        return deliver(&attach::version(plugin_name, environment.path())?);
+        return deliver(&attach::version(&plugin_name, environment.path())?);
     }
+    call.command = environment.command();
     if matches!(environment.command(), Some(Command::Add | Command::Del)) {
         priority::raise();
     }
     let stdin = read_input().map_err(|err| Error::io(format!("read standard input: {err}")))?;
     let request = environment.request(&stdin, &Version::ALL)?;
-    *version = request.conf.version;
+    call.version = request.conf.version;
+    Chain::first_type_of(&plugin_name, &request.conf).clone_into(&mut call.plugin);
     // The result is not dropped, because the process ends right after this.
     let machine = This::new(output::log());
-    let answered = attach::answer(request, plugin_name, &machine, &Kubernetes, &mut deliver);
+    let answered = attach::answer(request, &plugin_name, &machine, &Kubernetes, &mut deliver);
     answered.map(std::mem::forget)
 }
 

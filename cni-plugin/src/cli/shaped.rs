@@ -1,137 +1,13 @@
-//! Traffic shaping on this node: limit and counters of each direction of an attachment.
+//! Traffic shaping on this node, for people.
 
 use super::output;
-use braid_core::name::{Hook, Ns};
-use braid_core::plan::step::Step;
-use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
-use braid_core::plan::thing::{PacketGuard, Thing, XskGuard};
-use braid_node::attach::liveness::netns_of;
-use braid_node::effect::shaping::observe;
-use braid_node::effect::{packet_guard, xsk_guard};
-use braid_node::ipam::liveness::Netns;
-use braid_node::kernel::Kernel;
+use braid_node::attach::shaped;
+pub(super) use braid_node::attach::shaped::Direction;
 use braid_node::store::record::{Attached, Record};
-use braid_node::sys::netns::NetNs;
-use serde::Serialize;
-
-/// One direction of an attachment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Direction {
-    /// `ingress` towards the container, `egress` from it, as in configurations.
-    #[serde(rename = "direction")]
-    pub toward: &'static str,
-    /// Rate in bits per second.
-    pub rate: u64,
-    /// Burst in bits.
-    pub burst: u64,
-    /// Queue that shapes the traffic.
-    pub queue: String,
-    /// Packet counters; `None` if the kernel could not be queried.
-    #[serde(flatten)]
-    pub passed: Option<Traffic>,
-}
 
 /// Returns the shaped directions of one attachment.
 pub(super) fn of(record: &Record, attached: &Attached) -> Vec<Direction> {
-    let mut kernel = None;
-    let mut directions = Vec::new();
-    for step in attached.steps() {
-        if let Step::Add(Thing::Shaping(shaping)) = step {
-            let kernel = kernel.get_or_insert_with(|| open(record));
-            for shaper in &shaping.shapers {
-                directions.push(direction(kernel.as_mut(), shaper));
-            }
-        } else if let Step::Add(Thing::PacketGuard(_) | Thing::XskGuard(_)) = step {
-            let kernel = kernel.get_or_insert_with(|| open(record));
-            let sent = directions
-                .iter_mut()
-                .find(|direction| direction.toward == toward(Toward::Network));
-            if let Some(sent) = sent
-                && let Some(passed) = &mut sent.passed
-                && let Some(kernel) = kernel
-            {
-                passed.guarded += held(kernel, step);
-            }
-        }
-    }
-    directions
-}
-
-/// Opens the kernel state of the host. Also opens the state of the container's network namespace,
-/// if the namespace still exists.
-fn open(record: &Record) -> Option<Kernel> {
-    let netns = match &record.netns {
-        Some(path) if netns_of(record) != Netns::Gone => NetNs::open(path).ok(),
-        Some(_) | None => None,
-    };
-    Kernel::open(netns, output::log()).ok()
-}
-
-fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
-    Direction {
-        toward: toward(shaper.toward),
-        rate: shaper.rate.bps,
-        burst: shaper.rate.burst,
-        queue: shaper.queue.to_string(),
-        passed: passed(kernel, shaper),
-    }
-}
-
-/// Returns the counters of a shaper.
-fn passed(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Option<Traffic> {
-    let kernel = kernel?;
-    if shaper.at.ns == Ns::Pod && !kernel.has_pod() {
-        return None;
-    }
-    let fact = observe(kernel, &shaper.at).ok()?;
-    if !shaper.queue.has_program() {
-        return Some(fact.passed);
-    }
-    let program = fact
-        .programs
-        .iter()
-        .find(|program| program.hook == Hook::Egress)?;
-    Some(Traffic {
-        // Packets that the program passes may still be dropped by a full queue.
-        dropped: program.passed.dropped + fact.passed.dropped,
-        ..program.passed
-    })
-}
-
-/// Returns the number of packets that a packet guard dropped, or of bindings that an `AF_XDP` guard
-/// refused. These packets and bindings would bypass the shaper. 0 if the number can't be read.
-fn held(kernel: &mut Kernel, guard: &Step) -> u64 {
-    let dropped = if let Step::Add(Thing::PacketGuard(guard)) = guard {
-        held_packets(kernel, guard)
-    } else if let Step::Add(Thing::XskGuard(guard)) = guard {
-        refused_bindings(guard)
-    } else {
-        None
-    };
-    dropped.unwrap_or_default()
-}
-
-fn held_packets(kernel: &mut Kernel, guard: &PacketGuard) -> Option<u64> {
-    let socket = kernel.nft_of(guard.at.ns).ok()?;
-    let fact = packet_guard::find(socket, &guard.at.name).ok()??;
-    Some(fact.dropped)
-}
-
-fn refused_bindings(guard: &XskGuard) -> Option<u64> {
-    for binding in xsk_guard::observe().ok()? {
-        if binding.netns == guard.netns && binding.owner == guard.owner {
-            return Some(binding.refused);
-        }
-    }
-    None
-}
-
-/// Returns the name of the direction in configurations.
-fn toward(toward: Toward) -> &'static str {
-    match toward {
-        Toward::Pod => "ingress",
-        Toward::Network => "egress",
-    }
+    shaped::of(record, attached, &output::log())
 }
 
 /// Formats bits or bytes with a decimal prefix: `20M`, `1.5G`.
@@ -160,25 +36,5 @@ mod tests {
     fn short_number_has_at_least_two_digits() {
         let texts = [0, 999, 1_000, 1_550, 20_000_000, 12_345_678, 4_294_967_295].map(short);
         assert_eq!(texts, ["0", "999", "1k", "1.5k", "20M", "12M", "4.2G"]);
-    }
-
-    #[test]
-    fn json_keys_are_the_counters() {
-        let direction = Direction {
-            toward: "ingress",
-            rate: 8_000,
-            burst: 800,
-            queue: "tbf".to_owned(),
-            passed: Some(Traffic {
-                bytes: 7,
-                ..Traffic::default()
-            }),
-        };
-        let json = serde_json::to_string(&direction).expect("json");
-        let expected = concat!(
-            r#"{"direction":"ingress","rate":8000,"burst":800,"queue":"tbf","bytes":7,"packets":0,"delayed":0,"#,
-            r#""dropped":0,"marked":0,"bypassed":0,"guarded":0}"#
-        );
-        assert_eq!(json, expected);
     }
 }

@@ -1,5 +1,6 @@
 //! Families of metrics with their labels.
 
+use super::scrape::Scrape;
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -43,7 +44,7 @@ pub(super) const CODES: [&str; 13] = [
 /// Names and values of labels.
 type Labels<const COUNT: usize> = [(&'static str, &'static str); COUNT];
 
-/// Families that count while the agent runs.
+/// All families. Those of the node's state are in `scrape`.
 #[derive(Debug)]
 pub(super) struct Families {
     pub(super) calls: Family<Labels<3>, Histogram, fn() -> Histogram>,
@@ -52,6 +53,7 @@ pub(super) struct Families {
     pub(super) collected: Family<Labels<1>, Counter>,
     pub(super) api_errors: Counter,
     pub(super) queue_depth: Gauge<u64, AtomicU64>,
+    pub(super) scrape: Scrape,
     registry: Registry,
 }
 
@@ -64,6 +66,7 @@ impl Default for Families {
             collected: Family::default(),
             api_errors: Counter::default(),
             queue_depth: Gauge::default(),
+            scrape: Scrape::default(),
             registry: Registry::default(),
         };
         families.register();
@@ -76,6 +79,7 @@ impl Families {
     /// Names the families. The encoder adds `_total` to a counter, and a full stop to each help.
     fn register(&mut self) {
         let registry = &mut self.registry;
+        registry.register_collector(self.scrape.collector());
         registry.register(
             "braid_call_duration_seconds",
             "Duration of plugin calls by verb, type of the first plugin, and result",

@@ -2,17 +2,25 @@
 //!
 //! ```text
 //!  agent: repairs, garbage, queue, errors of the API ─► families ─┐
-//!                                                                 ├─► server: /metrics
+//!  calls: a datagram each ────────────────────────────► calls ────┤
+//!  records, leases, eBPF maps ─► node (values) ───────► scrape ───┴─► server: /metrics
 //! ```
 //!
 //! Every family exists from the start: a family without samples would be missing in queries.
 
+mod calls;
 mod families;
+mod node;
+mod scrape;
 mod server;
 
+pub(crate) use calls::receive;
 pub(crate) use server::serve;
 
+use braid_node::source::agent::report::CallReport;
 use families::Families;
+use scrape::Scrape;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Handle of the agent's metrics; a clone is the same metrics.
@@ -42,9 +50,34 @@ impl Metrics {
         self.0.queue_depth.set(depth as u64);
     }
 
-    /// Returns all metrics as text.
+    /// Adds a finished plugin call.
+    pub fn called(&self, report: &CallReport<'_>) {
+        let is_success = report.code == 0;
+        let labels = [
+            ("verb", report.command.as_str()),
+            ("type", calls::type_label(report.plugin)),
+            ("result", if is_success { "success" } else { "error" }),
+        ];
+        let calls = self.0.calls.get_or_create(&labels);
+        calls.observe(report.duration.as_secs_f64());
+        if !is_success {
+            let code = [("code", calls::code_label(report.code))];
+            self.0.failures.get_or_create(&code).inc();
+        }
+    }
+
+    /// Reads the node's state unless it is fresh. `conflist` is the node's conflist.
+    pub(crate) async fn refresh(&self, conflist: PathBuf) {
+        self.scrape().refresh(conflist).await;
+    }
+
+    /// Returns all metrics as text, with the state of the node that was read last.
     pub fn text(&self) -> String {
         self.0.text()
+    }
+
+    fn scrape(&self) -> &Scrape {
+        &self.0.scrape
     }
 }
 

@@ -5,21 +5,28 @@ use crate::web::{self, Answer};
 use http::{HeaderValue, Method, StatusCode, header};
 use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+const PATH: &str = "/metrics";
 /// Pause before the address is tried again, for example because an earlier agent still has it.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Listens at `address` in a task of its own. An address that is in use costs the metrics, not the
-/// node's network.
-pub(crate) fn serve(address: SocketAddr, metrics: Metrics) {
+/// node's network. `conflist` is the node's conflist.
+pub(crate) fn serve(address: SocketAddr, metrics: Metrics, conflist: PathBuf) {
     tokio::spawn(async move {
         let listener = listen(address).await;
         web::accept(listener, move |method, path| {
-            let metrics = metrics.clone();
-            async move { answer(&method, &path, &metrics) }
+            let (metrics, conflist) = (metrics.clone(), conflist.clone());
+            async move {
+                if path == PATH {
+                    metrics.refresh(conflist).await;
+                }
+                answer(&method, &path, &metrics)
+            }
         })
         .await;
     });
@@ -41,7 +48,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
 }
 
 fn answer(method: &Method, path: &str, metrics: &Metrics) -> Answer {
-    if path != "/metrics" {
+    if path != PATH {
         return web::text(StatusCode::NOT_FOUND, "only /metrics\n".to_owned());
     }
     if !web::is_read(method) {

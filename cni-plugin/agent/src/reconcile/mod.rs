@@ -9,6 +9,7 @@ mod pod;
 pub mod queue;
 
 use crate::cluster::objects::Entry;
+use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::serve::store::{Look, Store};
 use braid_core::k8s::{NETWORKS, ObjectName};
@@ -25,13 +26,19 @@ use tokio::time::{Instant, interval, sleep_until};
 const RESYNC: Duration = Duration::from_mins(1);
 
 /// Starts the task.
-pub(crate) fn start(store: Arc<Store>, looks: UnboundedReceiver<Look>, options: &Options) {
+pub(crate) fn start(
+    store: Arc<Store>,
+    looks: UnboundedReceiver<Look>,
+    options: &Options,
+    metrics: Metrics,
+) {
     let task = Task {
         store,
         conflist: options.conflist.clone(),
         queue: Queue::default(),
         known: BTreeMap::new(),
         work: JoinSet::new(),
+        metrics,
     };
     tokio::spawn(task.run(looks));
 }
@@ -43,6 +50,7 @@ struct Task {
     /// Uid and selections of each pod that selects networks, as last seen.
     known: BTreeMap<ObjectName, (String, String)>,
     work: JoinSet<(ObjectName, bool)>,
+    metrics: Metrics,
 }
 
 impl Task {
@@ -77,6 +85,7 @@ impl Task {
                     (pod, has_failed)
                 });
             }
+            self.metrics.queue_depth(self.queue.len());
         }
     }
 

@@ -96,6 +96,12 @@ impl Queue {
         Some(pause)
     }
 
+    /// Returns the number of pods that wait or are at work.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
     /// Returns the time at which the next pod is due; `None` if none waits, or enough are at work.
     pub fn due(&self) -> Option<Instant> {
         let (at_work, idle): (Vec<_>, Vec<_>) =
@@ -129,6 +135,7 @@ mod tests {
         assert_eq!(due, start + SETTLE);
         assert_eq!(queue.take(due), Some(pod("a")));
         assert_eq!(queue.take(due), None, "it is at work");
+        assert_eq!(queue.len(), 1);
         queue.add(pod("a"), due);
         assert_eq!(queue.due(), None);
         assert_eq!(queue.end(&pod("a"), true, due), None);

@@ -4,12 +4,10 @@
 //! of them, the oldest is closed, so idle clients keep no call out.
 
 use super::answer::Server;
+use crate::private_socket;
 use braid_node::source::agent::protocol::{ACKNOWLEDGEMENT, AgentRequest, MAX_LINE};
-use braid_node::sys::private;
 use std::collections::VecDeque;
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,25 +27,13 @@ const COMPLETE_WITHIN: Duration = Duration::from_secs(5);
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// Pause after the kernel refused a connection, for example because all descriptors are in use.
 const REFUSED: Duration = Duration::from_millis(100);
-const MODE: u32 = 0o600;
 const ROOT: u32 = 0;
 /// Initial size in bytes of the buffer for a request.
 const BUFFER: usize = 512;
 
 /// Listens at this path, in place of an earlier agent.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    private::make_folders(folder)?;
-    // The socket appears with its mode, and calls see the old or the new one.
-    let new = path.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&new)?;
-    fs::set_permissions(&new, Permissions::from_mode(MODE))?;
-    fs::rename(&new, path)?;
-    Ok(listener)
+    private_socket::bind(path, |path| UnixListener::bind(path))
 }
 
 /// Accepts connections until the runtime ends.

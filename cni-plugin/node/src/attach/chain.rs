@@ -261,6 +261,26 @@ impl Chain {
         }
     }
 
+    /// Returns the type of the first plugin that a call runs: [`Chain::plugin_name_of`], or the first
+    /// type in the list that a configuration of `braid` contains.
+    pub fn first_type_of<'a>(plugin_name: &'a str, conf: &'a NetConf) -> &'a str {
+        let plugin_name = Self::plugin_name_of(plugin_name, conf);
+        if plugin_name != BRAID {
+            return plugin_name;
+        }
+        let first = |json: &'a Json| {
+            if let Some(Json::Array(plugins)) = json.get("plugins") {
+                plugins.first()
+            } else {
+                None
+            }
+        };
+        let network = conf.json.get("network");
+        let first = first(&conf.json).or_else(|| first(network?)).or(network);
+        let kind = first.and_then(|plugin| plugin.get("type")?.as_str());
+        kind.unwrap_or(BRAID)
+    }
+
     /// Returns the owner of the attachment's state in this network.
     pub fn owner(&self, attachment: &Attachment) -> Owner {
         attachment.owner(self.network())

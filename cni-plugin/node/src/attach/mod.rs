@@ -36,11 +36,13 @@ pub mod recorded;
 mod reserver;
 mod routes;
 mod run;
+pub mod shaped;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]
 mod tests;
 mod unrecorded;
+pub mod usage;
 
 use crate::apply::delegate;
 use crate::apply::host::Machine;

@@ -298,10 +298,19 @@ pub fn read_leases(path: &Path) -> io::Result<Vec<LeaseFile>> {
     }
 }
 
-fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
-    let mut leases = Vec::new();
-    for entry in fs::read_dir(path)? {
-        // A lease's name is an address in the spelling that plugins write.
+/// Returns every leased address in the data directory at `path`, from the names of the files.
+pub fn leased(path: &Path) -> io::Result<Vec<IpAddr>> {
+    match fs::read_dir(path) {
+        Ok(entries) => addresses(entries),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the addresses that are names of lease files, in the spelling that plugins write.
+fn addresses(entries: fs::ReadDir) -> io::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for entry in entries {
         let name = entry?.file_name();
         let Some(name) = name.to_str() else {
             continue;
@@ -310,8 +319,16 @@ fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
             continue;
         };
         if ip.to_string() == name && ip.to_canonical() == ip {
-            leases.extend(read_lease(dir, ip)?);
+            addresses.push(ip);
         }
+    }
+    Ok(addresses)
+}
+
+fn scan(dir: &File, path: &Path) -> io::Result<Vec<LeaseFile>> {
+    let mut leases = Vec::new();
+    for ip in addresses(fs::read_dir(path)?)? {
+        leases.extend(read_lease(dir, ip)?);
     }
     leases.sort_unstable_by_key(|lease| lease.ip);
     Ok(leases)

@@ -5,6 +5,7 @@
 //! the following second do not wait for it.
 
 pub mod protocol;
+pub mod report;
 
 use crate::sys::private;
 use braid_core::k8s::source::SourceError;

@@ -31,6 +31,16 @@ pub fn list_in(root: &Path) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
+/// Visits all readable records of this node, one at a time in memory. Takes no lock.
+pub fn each(mut visit: impl FnMut(&Record)) -> Result<(), Error> {
+    for path in files_in(Path::new(ROOT))? {
+        if let Some(record) = load(&path)? {
+            visit(&record);
+        }
+    }
+    Ok(())
+}
+
 /// Returns all readable records of this node with their modification times.
 pub fn list_dated() -> Result<Vec<(Record, SystemTime)>, Error> {
     let mut records = Vec::new();
