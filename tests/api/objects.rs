@@ -338,6 +338,7 @@ fn an_event_is_created_for_the_pod() {
         severity: Severity::Warning,
         reason: "InvalidAnnotation".into(),
         message,
+        trace: None,
     };
     world
         .source()

@@ -6,7 +6,7 @@
 use crate::cluster::node::Node;
 use crate::error::Error;
 use braid_core::k8s::ObjectName;
-use braid_core::k8s::source::{Event as PodEvent, Severity};
+use braid_core::k8s::source::{Event as PodEvent, Severity, TRACE_ANNOTATION};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -226,6 +226,7 @@ impl PodBook {
         self.known
             .retain(|_, known| now.duration_since(known.posted) < FORGOTTEN);
         let reason = event.reason.clone().into_owned();
+        let trace = event.trace.as_ref();
         let key = (uid.to_owned(), reason, event.message.clone());
         if let Some(known) = self.known.get_mut(&key) {
             known.count = known.count.saturating_add(1);
@@ -248,7 +249,11 @@ impl PodBook {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        let event = text.event(regarding, node, now);
+        let mut event = text.event(regarding, node, now);
+        if let Some(trace) = trace {
+            let annotation = (TRACE_ANNOTATION.to_owned(), trace.to_string());
+            event.metadata.annotations = Some(BTreeMap::from([annotation]));
+        }
         if self.known.len() >= MOST_OF_PODS {
             // Repeats become events of their own.
             self.known.clear();
@@ -391,6 +396,7 @@ mod tests {
             severity: Severity::Warning,
             reason: "NetworkRefused".into(),
             message: "no such link".into(),
+            trace: None,
         };
         let mut book = PodBook::default();
         let mut count = |uid: &str, seconds: i64| {

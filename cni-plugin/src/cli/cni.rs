@@ -9,6 +9,7 @@ use braid_node::attach;
 use braid_node::attach::chain::{BRAID, Chain};
 use braid_node::source::agent::report::CallReport;
 use braid_node::source::cluster::Kubernetes;
+use braid_node::source::trace;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{OsStr, OsString};
@@ -105,7 +106,7 @@ fn answer(call: &mut Call) -> Result<(), Error> {
     call.version = request.conf.version;
     Chain::first_type_of(&plugin_name, &request.conf).clone_into(&mut call.plugin);
     // The result is not dropped, because the process ends right after this.
-    let machine = This::new(output::log());
+    let machine = This::new(output::traced_log(trace::of_process()));
     let answered = attach::answer(request, &plugin_name, &machine, &Kubernetes, &mut deliver);
     answered.map(std::mem::forget)
 }

@@ -1,6 +1,7 @@
 //! Text and tables on standard output.
 
 use super::{FAILURE, SUCCESS};
+use braid_core::cni::trace::TraceId;
 use braid_node::log::Log;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
@@ -50,6 +51,18 @@ pub(super) fn tell(sentence: Arguments<'_>) {
 /// writes both to standard error.
 pub(super) fn log() -> Log {
     Log::new(tell).with_output(copy)
+}
+
+/// Returns [`log`] with the trace at the end of each sentence.
+pub(super) fn traced_log(trace: Option<TraceId>) -> Log {
+    match trace {
+        None => log(),
+        Some(trace) => {
+            let line =
+                move |sentence: Arguments<'_>| tell(format_args!("{sentence} trace_id={trace}"));
+            Log::new(line).with_output(copy)
+        }
+    }
 }
 
 /// Copies text to standard error. Ignores errors like [`tell`].

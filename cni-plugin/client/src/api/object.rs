@@ -2,7 +2,7 @@
 //! objects.
 
 use braid_core::k8s::dynamic::{DEVICE_ID, Offered, RESOURCE};
-use braid_core::k8s::source::{Event, Severity};
+use braid_core::k8s::source::{Event, Severity, TRACE_ANNOTATION};
 use braid_core::k8s::{IpamClaim, ObjectName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -184,10 +184,14 @@ pub(super) fn event(
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
     };
+    let mut metadata = json!({"namespace": pod.namespace, "generateName": event_name(&pod.name)});
+    if let Some(trace) = &event.trace {
+        metadata["annotations"] = json!({TRACE_ANNOTATION: trace.to_string()});
+    }
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"namespace": pod.namespace, "generateName": event_name(&pod.name)},
+        "metadata": metadata,
         "eventTime": MicroTime(now),
         "reportingController": "braid",
         "reportingInstance": node,

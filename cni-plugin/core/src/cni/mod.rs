@@ -19,6 +19,7 @@ pub mod netconf_list;
 pub mod owner;
 pub mod request;
 pub mod result;
+pub mod trace;
 pub mod version;
 
 pub use args::CniArgs;

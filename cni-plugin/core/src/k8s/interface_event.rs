@@ -35,6 +35,7 @@ pub fn failed(reason: &'static str, err: &Error, networks: &[String]) -> Event {
         severity: Severity::Warning,
         reason: reason.into(),
         message,
+        trace: None,
     }
 }
 
@@ -51,6 +52,7 @@ fn normal(reason: &'static str, message: String) -> Event {
         severity: Severity::Normal,
         reason: reason.into(),
         message,
+        trace: None,
     }
 }
 

@@ -44,6 +44,7 @@ impl RequestedNetworks {
             severity: Severity::Warning,
             reason: "InvalidAnnotation".into(),
             message: invalid.to_string(),
+            trace: None,
         })
     }
 

@@ -4,6 +4,7 @@
 use super::dynamic::Offered;
 use super::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod, status};
 use crate::cni::Json;
+use crate::cni::trace::TraceId;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,7 +58,13 @@ pub struct Event {
     pub reason: Cow<'static, str>,
     /// Message of at most 1,024 bytes.
     pub message: String,
+    /// Trace of the call. Repeated events of several traces are one event with a series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceId>,
 }
+
+/// Annotation of an event with the trace of its call.
+pub const TRACE_ANNOTATION: &str = "braid/trace-id";
 
 /// A pod's attachments, to be published.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,9 @@ use super::agent::protocol::{Publication, Withdrawal};
 use super::agent::{Agent, Answer, Answered, Begun};
 use super::client::Client;
 use super::network_cache;
+use super::trace::of_process;
 use braid_core::cni::Json;
+use braid_core::cni::trace::TraceId;
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
@@ -29,6 +31,8 @@ pub(super) struct CallSource {
     asked: Asked,
     /// Writer of the status beside this call.
     writer: Option<Writer>,
+    /// Trace of the call, for its events.
+    trace: Option<TraceId>,
 }
 
 /// Writer of a status that has begun.
@@ -54,7 +58,17 @@ impl CallSource {
             known: BTreeMap::new(),
             asked: Asked::Nothing,
             writer: None,
+            trace: of_process(),
         }
+    }
+
+    /// Returns the events with the trace of the call.
+    fn traced(&self, events: &[Event]) -> Vec<Event> {
+        let mut events = events.to_vec();
+        for event in &mut events {
+            event.trace.clone_from(&self.trace);
+        }
+        events
     }
 
     /// Limits requests to the API if this call has not asked it. Returns false if it does not
@@ -174,6 +188,11 @@ impl Source for CallSource {
     }
 
     fn publish(&mut self, pod: &Pod, news: &News<'_>) -> Result<(), SourceError> {
+        let events = self.traced(news.events);
+        let news = &News {
+            events: &events,
+            ..*news
+        };
         let published = match self.writer.take() {
             Some(Writer::Api) => return self.api.publish(pod, news),
             Some(Writer::Agent(begun)) => {
@@ -225,14 +244,19 @@ impl Source for CallSource {
     }
 
     fn tell(&mut self, pod: &ObjectName, uid: &str, event: &Event) -> Result<(), SourceError> {
-        match self.agent.publish(only(pod, uid, slice::from_ref(event))) {
+        let event = Event {
+            trace: self.trace.clone(),
+            ..event.clone()
+        };
+        match self.agent.publish(only(pod, uid, slice::from_ref(&event))) {
             Some(told) => told,
-            None => self.api.tell(pod, uid, event),
+            None => self.api.tell(pod, uid, &event),
         }
     }
 
     fn report(&mut self, pod: &ObjectName, uid: &str, events: &[Event]) {
-        self.agent.report(only(pod, uid, events));
+        let events = self.traced(events);
+        self.agent.report(only(pod, uid, &events));
     }
 
     fn claim(&mut self, name: &ObjectName) -> Result<IpamClaim, SourceError> {

@@ -7,3 +7,4 @@ pub mod cluster;
 pub mod files;
 pub mod manifests;
 pub mod network_cache;
+pub mod trace;

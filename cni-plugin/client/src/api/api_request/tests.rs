@@ -76,6 +76,7 @@ fn request_names_its_object_and_makes_one_change() {
         severity: Severity::Warning,
         reason: "R".into(),
         message: "m".into(),
+        trace: None,
     };
     let event = ApiRequest::tell(&name("shop", "web-0"), "u1", &event).unwrap();
     assert!(

@@ -1,4 +1,5 @@
 use super::*;
+use braid_core::cni::trace::TraceId;
 
 fn name() -> ObjectName {
     ObjectName {
@@ -53,6 +54,8 @@ fn slice_devices_are_parsed_with_device_id_and_resource() {
     );
 }
 
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 #[test]
 fn long_message_is_truncated_at_a_character_boundary() {
     let message = format!("{}ä", "x".repeat(NOTE_MAX - 1));
@@ -60,9 +63,12 @@ fn long_message_is_truncated_at_a_character_boundary() {
         severity: Severity::Normal,
         reason: "R".into(),
         message,
+        trace: TraceId::parse(TRACEPARENT),
     };
     let event = event(&name(), "u", &told, "node", Timestamp::UNIX_EPOCH);
     assert_eq!(event["note"].as_str().map(str::len), Some(NOTE_MAX - 1));
+    let trace = &event["metadata"]["annotations"]["braid/trace-id"];
+    assert_eq!(*trace, "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
 }
 

@@ -19,6 +19,7 @@ pub(super) fn event(attached: &[AttachedNetwork<'_>], host: &mut dyn Host) -> Op
         severity: Severity::Warning,
         reason: "NoDefaultRoute".into(),
         message,
+        trace: None,
     })
 }
 

@@ -12,6 +12,7 @@ pub(super) fn refusal(reason: &'static str, err: &Error) -> Event {
         severity: Severity::Warning,
         reason: reason.into(),
         message: err.to_string(),
+        trace: None,
     }
 }
 
