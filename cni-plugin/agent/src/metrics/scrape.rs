@@ -2,6 +2,7 @@
 
 use super::node::{NodeState, Passed, Shaped};
 use crate::error::Error;
+use braid_node::attach::usage::Addresses;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -55,6 +56,9 @@ impl Scrape {
     }
 }
 
+/// One of the counts of a range.
+type Count = fn(&Addresses) -> u64;
+
 /// The state that scrapes show.
 #[derive(Debug, Clone, Default)]
 struct Shown(Arc<Mutex<NodeState>>);
@@ -79,8 +83,7 @@ impl Collector for Shown {
             "Attachments of containers on this node by network",
             networks.map(|(network, count)| ([("network", network.as_str())], *count)),
         )?;
-        type Value = fn(&braid_node::attach::usage::Addresses) -> u64;
-        let families: [(_, _, Value); 2] = [
+        let families: [(_, _, Count); 2] = [
             (
                 "braid_addresses_used",
                 "Leased addresses of host-local ranges by network and range",

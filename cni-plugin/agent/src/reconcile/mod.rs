@@ -85,7 +85,7 @@ impl Task {
                     (pod, has_failed)
                 });
             }
-            self.metrics.queue_depth(self.queue.len());
+            self.metrics.queue_depth(self.queue.depth());
         }
     }
 

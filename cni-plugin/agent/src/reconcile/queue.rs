@@ -97,8 +97,7 @@ impl Queue {
     }
 
     /// Returns the number of pods that wait or are at work.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.pods.len()
     }
 
@@ -135,7 +134,7 @@ mod tests {
         assert_eq!(due, start + SETTLE);
         assert_eq!(queue.take(due), Some(pod("a")));
         assert_eq!(queue.take(due), None, "it is at work");
-        assert_eq!(queue.len(), 1);
+        assert_eq!(queue.depth(), 1);
         queue.add(pod("a"), due);
         assert_eq!(queue.due(), None);
         assert_eq!(queue.end(&pod("a"), true, due), None);
