@@ -12,6 +12,7 @@ mod distributions;
 mod edit;
 mod fabric;
 mod firewall;
+mod metrics;
 mod node;
 mod reports;
 mod sizes;
