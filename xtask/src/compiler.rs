@@ -63,10 +63,10 @@ impl Compiler {
         Ok(Self::debian())
     }
 
-    /// Returns a cargo command for a release build with this compiler. `RUSTC_BOOTSTRAP` allows
-    /// unstable features on a stable compiler.
+    /// Returns a cargo command with this compiler. `RUSTC_BOOTSTRAP` allows unstable features on a
+    /// stable compiler.
     pub(crate) fn cargo(&self, verb: &str) -> Command {
-        let mut build = sh::cmd(&self.cargo, [verb, "--release", "--quiet", "--locked"]);
+        let mut build = sh::cmd(&self.cargo, [verb, "--quiet", "--locked"]);
         build.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
         for name in CALLERS_OWN {
             build.env_remove(name);

@@ -11,12 +11,15 @@ mod compiler;
 mod demo;
 mod dist;
 mod ebpf;
+mod emulator;
 mod image;
 mod manifests;
+mod musl;
 mod order;
 mod test;
 mod verb;
 mod vm;
+mod zig;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,7 +52,7 @@ enum Verb {
     Cluster(cluster::Args),
     /// Build the binary that is shipped, static on musl
     Dist,
-    /// Write the binary that is shipped into a container image, an OCI archive
+    /// Write the binaries that are shipped into a container image, an OCI archive, and check it
     Image(image::Args),
     /// Measure attachment latency, or shaping, beside the reference plugins
     Bench(bench::Args),

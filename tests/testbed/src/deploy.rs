@@ -1,8 +1,8 @@
 //! Installation of braid on the nodes with deploy/braid.yaml, and its removal. Both follow the
 //! steps of an administrator.
 
-use crate::sh;
 use crate::state::{Cluster, Node};
+use crate::{Arch, sh};
 use crate::{up, wait};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -169,8 +169,10 @@ pub fn is_about(line: &str, node: Node) -> bool {
 /// Imports braid's image into the nodes, as an administrator without a registry does.
 fn bring_image(cluster: &Cluster) -> Result<()> {
     let archive = archive(cluster);
-    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--output"]);
-    sh::run(image.arg(&archive).stdout(Stdio::null()))?;
+    let arch = Arch::native()?.to_string();
+    let mut image = sh::cmd("cargo", ["xtask", "image", "--unordered", "--arch", &arch]);
+    image.arg("--output").arg(&archive).stdout(Stdio::null());
+    sh::run(&mut image)?;
     up::load(cluster, &archive)
 }
 

@@ -1,7 +1,7 @@
 //! Container images of the cluster's pods: Debian's static busybox and its applets.
 
 use crate::oci::{Image, Layer};
-use crate::sh;
+use crate::{Arch, sh};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::fs;
@@ -16,7 +16,7 @@ pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
     Image {
         name,
         config: json!({"Cmd": command, "Env": ["PATH=/bin"]}),
-        layer,
+        layers: vec![(Arch::native()?, layer)],
     }
     .write(out)
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
 pub mod api_server;
+mod arch;
 pub mod audit;
 pub mod binaries;
 pub mod chart;
@@ -28,6 +29,7 @@ pub mod tools;
 pub mod up;
 pub mod wait;
 
+pub use arch::Arch;
 pub use node::Service;
 pub use node_config::METRICS;
 pub use state::{API_SERVER, CONTROL_PLANE, Cluster, LAN, Node, in_netns};

@@ -1,7 +1,15 @@
 //! Container images as OCI archives that are reproducible byte for byte. No container engine is
 //! needed.
+//!
+//! ```text
+//!  index.json ─ name ─► index ─┬─ linux/amd64 ─► manifest ─► configuration, layer
+//!                              └─ linux/arm64 ─► manifest ─► configuration, layer
+//! ```
 
-use anyhow::{Context, Result, bail};
+pub mod archive;
+
+use crate::Arch;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -9,14 +17,24 @@ use std::io::Write;
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-/// A container image with one layer, for this machine's architecture.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Annotations with the image's name: the key that containerd reads, and OCI's.
+const NAME_KEYS: [&str; 2] = [
+    "io.containerd.image.name",
+    "org.opencontainers.image.ref.name",
+];
+
+/// A container image with one layer for each architecture.
 pub struct Image<'a> {
     /// Name that the image has after its import, such as `localhost/busybox:1`.
     pub name: &'a str,
     /// OCI configuration: `Entrypoint`, `Cmd`, `Env`, `Labels`.
     pub config: Value,
     /// Files of the image.
-    pub layer: Layer,
+    pub layers: Vec<(Arch, Layer)>,
 }
 
 impl Image<'_> {
@@ -28,45 +46,65 @@ impl Image<'_> {
     }
 
     fn write_to(self, out: impl Write) -> Result<()> {
-        // An uncompressed layer is valid OCI, and its digest is also the diff id.
-        let layer = self.layer.0.into_inner()?;
-        let config = json!({
-            "architecture": arch()?, "os": "linux",
-            "config": self.config,
-            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
-        })
-        .to_string()
-        .into_bytes();
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
-            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-        })
-        .to_string()
-        .into_bytes();
-        let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-        entry["annotations"] = json!({"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": self.name});
-        let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
+        let mut blobs = Vec::new();
+        let mut manifests = Vec::new();
+        for (arch, layer) in self.layers {
+            let mut entry = manifest(arch, &self.config, layer, &mut blobs)?;
+            entry["platform"] = json!({"architecture": arch.to_string(), "os": "linux"});
+            manifests.push(entry);
+        }
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+        let mut entry = blob(INDEX, index.to_string().into_bytes(), &mut blobs);
+        // Importers read one image per entry of index.json, so the architectures are a level below.
+        entry["annotations"] = NAME_KEYS
+            .map(|key| (key, json!(self.name)))
+            .into_iter()
+            .collect();
+        let root = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
 
         let mut archive = Builder::new(out);
+        let layout = br#"{"imageLayoutVersion":"1.0.0"}"#;
+        file(&mut archive, "oci-layout", 0o644, layout)?;
         file(
             &mut archive,
-            "oci-layout",
+            "index.json",
             0o644,
-            br#"{"imageLayoutVersion":"1.0.0"}"#,
+            root.to_string().as_bytes(),
         )?;
-        file(&mut archive, "index.json", 0o644, index.as_bytes())?;
-        for blob in [&config, &manifest, &layer] {
-            file(
-                &mut archive,
-                &digest(blob).replacen("sha256:", "blobs/sha256/", 1),
-                0o644,
-                blob,
-            )?;
+        for (path, content) in &blobs {
+            file(&mut archive, path, 0o644, content)?;
         }
         Ok(archive.into_inner()?.flush()?)
     }
+}
+
+/// Blobs of an archive with their paths.
+type Blobs = Vec<(String, Vec<u8>)>;
+
+/// Appends the manifest, the configuration and the layer of an architecture to `blobs`. Returns the
+/// manifest's descriptor.
+fn manifest(arch: Arch, config: &Value, layer: Layer, blobs: &mut Blobs) -> Result<Value> {
+    // An uncompressed layer is valid OCI, and its digest is also the diff id.
+    let layer = blob(LAYER, layer.0.into_inner()?, blobs);
+    let config = json!({
+        "architecture": arch.to_string(), "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+    });
+    let config = blob(CONFIG, config.to_string().into_bytes(), blobs);
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": MANIFEST,
+        "config": config, "layers": [layer],
+    });
+    Ok(blob(MANIFEST, manifest.to_string().into_bytes(), blobs))
+}
+
+/// Appends a blob and returns its descriptor.
+fn blob(media_type: &str, content: Vec<u8>, blobs: &mut Blobs) -> Value {
+    let digest = digest(&content);
+    let descriptor = json!({"mediaType": media_type, "digest": digest, "size": content.len()});
+    blobs.push((path(&digest), content));
+    descriptor
 }
 
 /// Files of an image. Their owner is root and their time is 1970.
@@ -117,22 +155,14 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-fn descriptor(media_type: &str, blob: &[u8]) -> Value {
-    json!({"mediaType": media_type, "digest": digest(blob), "size": blob.len()})
-}
-
 /// Returns the digest of a blob in OCI's form: `sha256:` and hexadecimal digits.
 fn digest(blob: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(blob))
 }
 
-/// Returns the Go name of this machine's architecture, which OCI uses.
-fn arch() -> Result<&'static str> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("no image for the architecture {other:?}"),
-    }
+/// Returns the path of a blob in an archive.
+fn path(digest: &str) -> String {
+    digest.replacen("sha256:", "blobs/sha256/", 1)
 }
 
 #[cfg(test)]
@@ -146,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_and_its_layer_know_no_time() -> Result<()> {
+    fn an_archive_and_its_layers_know_no_time() -> Result<()> {
         let mut layer = Layer::default();
         layer.dir("bin")?;
         layer.file("bin/busybox", 0o755, b"")?;
@@ -156,7 +186,7 @@ mod tests {
         Image {
             name: "localhost/test:1",
             config: json!({}),
-            layer,
+            layers: vec![(Arch::Amd64, layer)],
         }
         .write_to(&mut archive)?;
         for bytes in [&content, &archive] {

@@ -42,7 +42,9 @@ impl Toolchain {
     pub(super) fn build(&self) -> Result<Vec<u8>> {
         let dir = sh::root().join("ebpf");
         let mut build = self.compiler.cargo("build");
-        build.args(["--target-dir", "target"]).current_dir(&dir);
+        build
+            .args(["--release", "--target-dir", "target"])
+            .current_dir(&dir);
         build.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker);
         sh::run(&mut build)?;
         let object = dir.join("target/bpfel-unknown-none/release/braid");
