@@ -41,11 +41,14 @@ pub(crate) fn c_compiler(arch: Arch) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns a shell script, because cargo takes a path without arguments as the linker.
+/// Returns a shell script, because cargo takes a path without arguments as the linker. It drops the
+/// target that the crate cc adds, a triple of Rust that zig does not know.
 fn script(zig: &Path, arch: Arch) -> String {
     let cache = sh::cache().join("zig");
     format!(
         "#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR='{0}' ZIG_LOCAL_CACHE_DIR='{0}'\n\
+         for argument; do\n  shift\n  case \"$argument\" in\n    --target=*) ;;\n\
+         \x20   *) set -- \"$@\" \"$argument\" ;;\n  esac\ndone\n\
          exec '{1}' cc -target {2}-linux-musl \"$@\"\n",
         cache.display(),
         zig.display(),
@@ -73,4 +76,18 @@ fn install(folder: &Path) -> Result<()> {
         .arg(&list);
     sh::run(pip.env("PIP_ROOT_USER_ACTION", "ignore"))?;
     fs::rename(&partial, folder).with_context(|| format!("create {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_replaces_the_target_and_keeps_other_arguments() -> Result<()> {
+        let script = script(Path::new("/bin/echo"), Arch::Arm64);
+        let arguments = ["-c", &script, "cc", "-O0", "--target=aarch64-x", "a b.c"];
+        let output = sh::read(&mut sh::cmd("sh", arguments))?;
+        assert_eq!(output, "cc -target aarch64-linux-musl -O0 a b.c\n");
+        Ok(())
+    }
 }
