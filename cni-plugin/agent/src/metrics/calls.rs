@@ -1,13 +1,9 @@
 //! Reports of calls: datagrams from root, received by a thread that only waits for them. A kernel
 //! keeps as few as ten of them, so a busy agent would lose some.
 
-use super::Metrics;
-use super::families::CODES;
+use super::handle::Metrics;
 use crate::error::Error;
 use crate::private_socket;
-use braid_core::plugins;
-use braid_node::attach::chain::BRAID;
-use braid_node::ipam;
 use braid_node::source::agent::report::{CallReport, MAX_BYTES, SOCKET};
 use nix::cmsg_space;
 use nix::sys::socket::{
@@ -25,9 +21,6 @@ const ROOT: u32 = 0;
 const STACK: usize = 128 << 10;
 /// Pause after the kernel refused to receive.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Label of a plugin type or code that is not braid's. Strangers write types, and each would be
-/// a series.
-const OTHER: &str = "other";
 
 /// Starts the thread.
 pub(crate) fn receive(metrics: Metrics) -> Result<(), Error> {
@@ -74,41 +67,10 @@ fn next(socket: &UnixDatagram, metrics: &Metrics) {
     }
 }
 
-/// Returns the label of a plugin type.
-pub(super) fn type_label(plugin: &str) -> &'static str {
-    let mut known = plugins::TYPES.iter().chain(ipam::TYPES).chain(&[BRAID]);
-    known
-        .find(|kind| **kind == plugin)
-        .map_or(OTHER, |kind| kind)
-}
-
-/// Returns the label of a CNI error code.
-pub(super) fn code_label(code: u32) -> &'static str {
-    let text = code.to_string();
-    let known = CODES.iter().find(|known| **known == text);
-    known.map_or(OTHER, |known| known)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use braid_core::cni::Command;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn types_and_codes_of_strangers_are_one_label() {
-        let mut types = BTreeSet::new();
-        let mut codes = BTreeSet::new();
-        for number in 0..1_000 {
-            types.insert(type_label(&format!("stranger-{number}")));
-            codes.insert(code_label(1_000 + number));
-        }
-        assert_eq!((types.len(), codes.len()), (1, 1));
-        for plugin in ["ptp", "host-local", "braid"] {
-            assert_eq!(type_label(plugin), plugin);
-        }
-        assert_eq!([code_label(11), code_label(999)], ["11", "999"]);
-    }
 
     #[test]
     fn reports_of_root_are_counted_and_garbage_is_not() {

@@ -1,6 +1,6 @@
 //! `/metrics` over HTTP.
 
-use super::Metrics;
+use super::handle::Metrics;
 use crate::web::{self, Answer};
 use http::{HeaderValue, Method, StatusCode, header};
 use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
