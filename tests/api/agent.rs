@@ -14,6 +14,7 @@ mod fabric;
 mod firewall;
 mod metrics;
 mod node;
+mod repair;
 mod reports;
 mod sizes;
 mod socket;

@@ -9,19 +9,20 @@ use crate::cluster::services::Services;
 use crate::configuration::Configuration;
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::events::{self, Book, Publisher, Warning};
+use crate::events::{self, Book, Publisher, RepairBook, Warning};
 use crate::feeds::{self, Change, Feeds};
 use crate::health::{self, Readiness, Reason};
 use crate::log::Log;
 use crate::metrics::{self, Metrics};
 use crate::network::conflist::{self, DefaultNetwork, Present, Values};
-use crate::network::fabric::{Fabric, Wanted};
-use crate::network::masquerade::{Masquerade, Table};
+use crate::network::fabric::Wanted;
+use crate::network::host::Host;
+use crate::network::masquerade::Masquerade;
 use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
-use crate::network::{firewall, forwarding, mtu, types};
+use crate::network::{mtu, types};
 use crate::options::Options;
-use crate::{reconcile, serve, sight};
+use crate::{garbage, reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -74,12 +75,12 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     if let Some(received) = received {
         reconcile::start(store, received, options, metrics.clone());
     }
+    garbage::start(&client);
     let mut agent = Agent {
         options,
         credentials,
         client: client.clone(),
-        fabric: Fabric::open()?,
-        masquerade: Table::default(),
+        host: Host::open()?,
         log,
         configuration: Configuration::new(
             options.config.to_string(),
@@ -90,6 +91,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         services: Services::default(),
         server,
         events: Book::default(),
+        repairs: RepairBook::default(),
         publisher: Publisher::start(client.clone()),
         reported: Reported::default(),
         readiness,
@@ -153,8 +155,7 @@ struct Agent<'a> {
     options: &'a Options,
     credentials: Credentials,
     client: Client,
-    fabric: Fabric,
-    masquerade: Table,
+    host: Host,
     log: Log,
     configuration: Configuration,
     index: Index,
@@ -162,6 +163,7 @@ struct Agent<'a> {
     /// Address of the API server, if its URL has one.
     server: Option<IpAddr>,
     events: Book,
+    repairs: RepairBook,
     publisher: Publisher,
     reported: Reported,
     readiness: tokio::sync::watch::Sender<Readiness>,
@@ -191,7 +193,7 @@ impl Agent<'_> {
                     }
                     None => return Err(Error::new("watch objects", "the stream ended")),
                 },
-                () = self.fabric.changed() => due = due.min(Instant::now() + SETTLE),
+                () = self.host.changed() => due = due.min(Instant::now() + SETTLE),
                 () = tokio::time::sleep_until(due) => {
                     due = Instant::now() + self.reconcile().await;
                 }
@@ -287,7 +289,11 @@ impl Agent<'_> {
         if let Some(note) = &self.reported.without_range {
             warn(events::Reason::NoPodRange, note.clone());
         }
-        let posts = self.events.posts(&warnings, own, Timestamp::now());
+        let now = Timestamp::now();
+        let mut posts = self.events.posts(&warnings, own, now);
+        for news in self.host.report().news {
+            posts.extend(self.repairs.post(&news, own, now));
+        }
         self.publisher.publish(posts);
     }
 
@@ -317,7 +323,7 @@ impl Agent<'_> {
             }
         };
         self.publish();
-        let next = self.fabric.due().map_or(next, |due| next.min(due));
+        let next = self.host.due().map_or(next, |due| next.min(due));
         match self.credentials.due() {
             // A renewal that failed is overdue, and must not be tried without a pause.
             Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),
@@ -343,7 +349,8 @@ impl Agent<'_> {
             Err(why) => return Ok(Some(why)),
         };
         if network.source.is_some() && config.mode == Mode::Auto {
-            self.leave_routes().await?;
+            self.host.clear().await?;
+            self.report(Vec::new(), Vec::new());
             self.credentials.renew(&self.client, &own).await?;
             return self.write_conflist(&network, None);
         }
@@ -358,7 +365,7 @@ impl Agent<'_> {
         network: DefaultNetwork,
     ) -> Result<Reason, Error> {
         let name = &self.options.node_name;
-        let Some(uplink) = self.fabric.uplink(&own).await? else {
+        let Some(uplink) = self.host.uplink(&own).await? else {
             return Ok(Some(format!(
                 "no link has an InternalIP of Node {name:?}: {:?}",
                 own.addresses
@@ -374,11 +381,11 @@ impl Agent<'_> {
             services: &services,
             server: self.server,
         };
-        let outcome = self.fabric.compare(wanted).await?;
+        let outcome = self.host.compare(wanted).await?;
         self.report(outcome.ignored, outcome.unrouted);
         let failed = outcome.failed;
         // After a request without an answer, the other changes were not tried.
-        if self.fabric.is_dead()
+        if self.host.is_dead()
             && let Some(err) = failed
         {
             return Err(err);
@@ -390,15 +397,16 @@ impl Agent<'_> {
             self.reported.without_range = Some(reason.clone());
             return Ok(Some(reason));
         }
-        forwarding::enable(&uplink.name)?;
+        self.host.forward(&uplink)?;
         // A chain of another program blocks nothing else.
-        let accepted = firewall::accept(&ranges, &outcome.accepted);
+        let pods = [ranges.as_slice(), &outcome.accepted].concat();
+        let accepted = self.host.accept(&pods);
         let outside = outcome
             .accepted
             .into_iter()
             .chain(config.no_masquerade.clone());
-        self.masquerade
-            .ensure(Masquerade::of(&ranges, outside, self.index.nodes()))?;
+        let masquerade = Masquerade::of(&ranges, outside, self.index.nodes());
+        self.host.masquerade(masquerade)?;
         self.credentials.renew(&self.client, &own).await?;
         let own = Values {
             ranges,
@@ -423,14 +431,6 @@ impl Agent<'_> {
             self.reported.networks = remarks;
         }
         Ok(observed)
-    }
-
-    /// Deletes the agent's own routes, links and table, if there are any.
-    async fn leave_routes(&mut self) -> Result<(), Error> {
-        self.fabric.clear().await?;
-        self.report(Vec::new(), Vec::new());
-        self.masquerade.delete()?;
-        firewall::accept(&[], &[])
     }
 
     /// Writes the conflist. `own` is braid's own network. Returns the reason if the network of

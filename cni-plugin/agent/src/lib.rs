@@ -3,16 +3,18 @@
 //! ```text
 //!  feeds ─► cluster (values) ─► network: fabric, masquerading, conflist ─► kernel, file
 //!                │                                             │
+//!  notifications of the kernel ─► repair ─┤                    │
 //!                └───────────── agent: the loop ───────────────┴─► health
 //!                                     └─► credentials: token and kubeconfig for calls
 //!                                     └─► events, log
 //!  watches ─► serve: caches ─► socket: pods, networks and claims for calls
 //!                      └─► reconcile: networks of running pods
 //!  reports of calls, records, leases ─► metrics
+//!  records, leases ─► garbage: of containers that are gone
 //! ```
 //!
-//! One thread runs everything but work that blocks: changes of running pods, and reads for metrics. The plugin call does not
-//! depend on the agent.
+//! One thread runs everything but work that blocks: changes of running pods, garbage, and reads for
+//! metrics. The plugin call does not depend on the agent.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -26,6 +28,7 @@ pub mod credentials;
 mod error;
 pub mod events;
 mod feeds;
+mod garbage;
 pub mod health;
 pub mod log;
 pub mod metrics;
@@ -35,6 +38,7 @@ mod private_socket;
 mod procfs;
 pub mod reconcile;
 mod removal;
+pub mod repair;
 pub mod serve;
 mod sight;
 pub mod watch;

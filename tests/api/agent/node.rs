@@ -46,7 +46,7 @@ fn network() -> Value {
 }
 
 /// Returns the events on the node with this reason.
-fn events(pair: &Pair, reason: &str) -> Vec<Value> {
+pub(super) fn events(pair: &Pair, reason: &str) -> Vec<Value> {
     let fields = format!(
         "--field-selector=regarding.name={},reason={reason}",
         pair.names[0]

@@ -5,8 +5,9 @@
 //!                       then undesired objects are deleted, in the opposite order
 //! ```
 
-use super::routes::{Desired, Fdb, Neighbour, Present, Route, Rule, State, Table};
+use super::routes::{Desired, Dev, Fdb, Neighbour, Present, Route, Rule, State, Table};
 use super::vxlan::{self, Found, Vxlan};
+use crate::repair::Kind;
 use braid_core::name::Mac;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -76,8 +77,7 @@ fn own_state(present: &Present, desired: &Desired) -> State {
         own.addresses.clear();
         own.fdb.clear();
         own.neighbours.clear();
-        own.routes
-            .retain(|route| route.dev != super::routes::Dev::Vxlan);
+        own.routes.retain(|route| route.dev != Dev::Vxlan);
     }
     own
 }
@@ -182,30 +182,58 @@ fn superseded<'a>(own: &'a State, desired: &'a State) -> Vec<&'a Fdb> {
     others.filter(|entry| !added.contains(&entry.mac)).collect()
 }
 
-fn keys(routes: &BTreeSet<Route>) -> BTreeSet<(Table, IpNet)> {
+/// Returns table and range of each route. The kernel has one route of the agent for both.
+pub(super) fn keys(routes: &BTreeSet<Route>) -> BTreeSet<(Table, IpNet)> {
     routes
         .iter()
         .map(|route| (route.table, route.dst))
         .collect()
 }
 
+impl Thing {
+    /// True if the object goes with the VXLAN link.
+    pub fn is_on_link(&self) -> bool {
+        match self {
+            Self::Address(_) | Self::Fdb(_) | Self::Neighbour(_) => true,
+            Self::Rule(_) => false,
+            Self::Route(route) => route.dev == Dev::Vxlan,
+        }
+    }
+}
+
 impl Change {
-    /// Returns the noun of the log line.
-    pub fn noun(&self) -> &'static str {
+    /// True for a change of the VXLAN link itself.
+    pub fn is_of_link(&self) -> bool {
+        self.thing().is_none()
+    }
+
+    /// Returns the object; `None` for a change of the VXLAN link itself.
+    pub fn thing(&self) -> Option<&Thing> {
         match self {
             Self::Create(_)
             | Self::SetMac(_)
             | Self::SetMtu(_)
             | Self::SetUp
-            | Self::DeleteLink => "link",
-            Self::Add(thing) | Self::Replace(thing) | Self::Delete(thing) => match thing {
-                Thing::Address(_) => "address",
-                Thing::Fdb(_) => "FDB entry",
-                Thing::Neighbour(_) => "neighbour",
-                Thing::Rule(_) => "rule",
-                Thing::Route(_) => "route",
-            },
+            | Self::DeleteLink => None,
+            Self::Add(thing) | Self::Replace(thing) | Self::Delete(thing) => Some(thing),
         }
+    }
+
+    /// Returns the kind of the changed object.
+    pub fn kind(&self) -> Kind {
+        match self.thing() {
+            None => Kind::Link,
+            Some(Thing::Address(_)) => Kind::Address,
+            Some(Thing::Fdb(_)) => Kind::Fdb,
+            Some(Thing::Neighbour(_)) => Kind::Neighbour,
+            Some(Thing::Rule(_)) => Kind::Rule,
+            Some(Thing::Route(_)) => Kind::Route,
+        }
+    }
+
+    /// Returns the noun of the log line.
+    pub fn noun(&self) -> &'static str {
+        self.kind().noun()
     }
 }
 

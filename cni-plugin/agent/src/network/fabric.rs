@@ -1,6 +1,7 @@
 //! Traffic between nodes: compares the kernel with the cluster, and changes the kernel.
 
 use super::changes::{Change, Thing, changes};
+use super::drift::{Judged, Settled};
 use super::kernel::{Kernel, Uplink};
 use super::peers::{self, Situation, Target, Unrouted};
 use super::probe::Prober;
@@ -11,6 +12,7 @@ use crate::cluster::index::Index;
 use crate::cluster::node::Node;
 use crate::cluster::ranges::{self, Accepted, Ignored, Reserved};
 use crate::error::Error;
+use crate::repair::Repairs;
 use braid_node::sys::sysctl;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -28,6 +30,7 @@ pub struct Fabric {
     prober: Option<Prober>,
     /// Time since when the mode needs no VXLAN link; `None` while it does.
     unneeded: Option<Instant>,
+    settled: Settled,
 }
 
 /// Values of a comparison.
@@ -68,6 +71,7 @@ impl Fabric {
             kernel,
             prober: None,
             unneeded: None,
+            settled: Settled::default(),
         })
     }
 
@@ -93,8 +97,19 @@ impl Fabric {
         }
     }
 
-    /// Compares the kernel with the cluster, and changes the kernel.
-    pub async fn compare(&mut self, wanted: Wanted<'_>) -> Result<Outcome, Error> {
+    /// Returns the index of the VXLAN link, as last read.
+    pub fn link_index(&self) -> Option<u32> {
+        self.kernel.vxlan_index()
+    }
+
+    /// Compares the kernel with the cluster, and changes the kernel. `is_flapping` is true if the
+    /// uplink has changed since the last comparison.
+    pub async fn compare(
+        &mut self,
+        wanted: Wanted<'_>,
+        is_flapping: bool,
+        repairs: &mut Repairs,
+    ) -> Result<Outcome, Error> {
         let Wanted { own, config, .. } = wanted;
         let ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
         let reserved = reserved(&wanted, &ranges);
@@ -129,8 +144,14 @@ impl Fabric {
             unrouted,
             failed: refused,
         };
-        self.apply(&present, &desired, &accepted, &mut outcome)
-            .await;
+        let changes = changes(&present, &desired);
+        let judged = self.settled.judge(changes, &desired, is_flapping);
+        let judged = due(judged, repairs);
+        let done = self.apply(judged, &accepted, &mut outcome, repairs).await;
+        set_reverse_path_filter(&desired, &mut outcome);
+        let accepted: BTreeSet<IpNet> = outcome.accepted.iter().copied().collect();
+        self.settled
+            .settle(&desired, (&done.unset, &done.deleted), &accepted);
         if let Some(prober) = &self.prober {
             prober.send_from(&desired.state.addresses);
         }
@@ -175,33 +196,81 @@ impl Fabric {
     /// Carries out the changes. A failed one blocks none of the others.
     async fn apply(
         &self,
-        present: &Present,
-        desired: &Desired,
+        changes: Vec<Judged>,
         accepted: &[Accepted<'_>],
         outcome: &mut Outcome,
-    ) {
-        for change in changes(present, desired) {
+        repairs: &mut Repairs,
+    ) -> Done {
+        let mut done = Done::default();
+        for Judged { change, repair, .. } in changes {
+            let is_deleted = matches!(change, Change::Delete(_));
+            let thing = change.thing().cloned();
             match self.kernel.change(&change).await {
-                Ok(true) => tracing::info!(%change, "changed the {}", change.noun()),
-                Ok(false) => outcome.unrouted.extend(taken(&change, accepted)),
+                Ok(true) => {
+                    tracing::info!(%change, "changed the {}", change.noun());
+                    if let Some(kind) = repair {
+                        repairs.made(kind, || change.to_string());
+                    }
+                    done.deleted.extend(thing.filter(|_| is_deleted));
+                }
+                Ok(false) => {
+                    outcome.unrouted.extend(taken(&change, accepted));
+                    done.unset.extend(thing);
+                }
                 // The first error is the cause of others.
                 Err(err) => {
                     outcome.failed.get_or_insert(err);
+                    done.unset.extend(thing.filter(|_| !is_deleted));
                     // Each further request would wait until its time limit.
                     if self.kernel.is_dead() {
-                        return;
+                        return done;
                     }
                 }
             }
         }
-        // Packets of a node arrive through VXLAN also while this node sends to it directly.
-        let key = format!("net/ipv4/conf/{}/rp_filter", vxlan::NAME);
-        if desired.link.is_some()
-            && let Err(err) = sysctl::ensure(&key, "0")
+        done
+    }
+}
+
+/// Objects of a comparison that were not set, and that were deleted.
+#[derive(Debug, Default)]
+struct Done {
+    unset: Vec<Thing>,
+    deleted: Vec<Thing>,
+}
+
+/// Returns the changes without the repairs that wait for the end of a pause.
+fn due(mut changes: Vec<Judged>, repairs: &mut Repairs) -> Vec<Judged> {
+    let now = Instant::now();
+    let is_broken = changes
+        .iter()
+        .any(|judged| judged.change.is_of_link() && judged.is_counted);
+    if is_broken && !repairs.may_restore(&format!("link {}", vxlan::NAME), now) {
+        changes.retain(|judged| match judged.change.thing() {
+            None => false,
+            Some(thing) => !thing.is_on_link(),
+        });
+    }
+    changes.retain(|judged| match &judged.change {
+        Change::Add(thing) | Change::Replace(thing) | Change::Delete(thing)
+            if judged.is_counted =>
         {
-            let err = Error::new(format_args!("set {key} to 0"), err);
-            outcome.failed.get_or_insert(err);
+            let name = Change::Replace(thing.clone()).to_string();
+            repairs.may_restore(&name, now)
         }
+        _ => true,
+    });
+    changes
+}
+
+/// Accepts packets of a node that arrive through VXLAN while this node sends to it directly.
+fn set_reverse_path_filter(desired: &Desired, outcome: &mut Outcome) {
+    let key = format!("net/ipv4/conf/{}/rp_filter", vxlan::NAME);
+    if desired.link.is_some()
+        && let Err(err) = sysctl::ensure(&key, "0")
+    {
+        let err = Error::new(format_args!("set {key} to 0"), err);
+        outcome.failed.get_or_insert(err);
     }
 }
 

@@ -5,6 +5,19 @@ use braid_node::sys::sysctl;
 
 const FORWARDING: [&str; 2] = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
 
+/// Returns the sysctls of forwarding that are off.
+pub fn disabled() -> Result<Vec<&'static str>, Error> {
+    let mut disabled = Vec::new();
+    for key in FORWARDING {
+        let value = sysctl::read(key).map_err(|err| Error::new(format_args!("read {key}"), err))?;
+        // A kernel without IPv6 lacks one.
+        if value.is_some_and(|value| value != "1") {
+            disabled.push(key);
+        }
+    }
+    Ok(disabled)
+}
+
 /// Enables forwarding of both families.
 ///
 /// A router ignores router advertisements, unless `accept_ra` of the link is 2. An uplink that

@@ -36,6 +36,21 @@ impl Masquerade {
     }
 }
 
+/// State of the table in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// It is as desired.
+    Same,
+    /// Another program has deleted it or rules of it.
+    Lost,
+    /// It has other ranges, or another process wrote it.
+    Other,
+}
+
+fn failed(err: braid_node::Error) -> Error {
+    Error::new("masquerade pods", err)
+}
+
 /// The table in the kernel.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -44,14 +59,21 @@ pub struct Table {
 }
 
 impl Table {
-    /// Writes the table, unless it has these ranges already.
-    pub fn ensure(&mut self, desired: Masquerade) -> Result<(), Error> {
-        let failed = |err| Error::new("masquerade pods", err);
-        let is_written = self.written.as_ref() == Some(&desired)
-            && cluster_masquerade::is_present(desired.pods.len()).map_err(failed)?;
-        if is_written {
-            return Ok(());
+    /// Compares the table with the desired one.
+    pub fn compare(&self, desired: &Masquerade) -> Result<Comparison, Error> {
+        if self.written.as_ref() != Some(desired) {
+            return Ok(Comparison::Other);
         }
+        let is_present = cluster_masquerade::is_present(desired.pods.len()).map_err(failed)?;
+        Ok(if is_present {
+            Comparison::Same
+        } else {
+            Comparison::Lost
+        })
+    }
+
+    /// Writes the table.
+    pub fn write(&mut self, desired: Masquerade) -> Result<(), Error> {
         // A failed write leaves the earlier table.
         self.written = None;
         cluster_masquerade::replace(&desired.pods, &desired.inside).map_err(failed)?;

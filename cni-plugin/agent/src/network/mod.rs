@@ -4,18 +4,22 @@
 //!  ranges, lookups ─┐                     ┌─ probe: answers over the direct path
 //!                   └─► peers: desired ◄──┘
 //!                            └─► changes ◄─ present
-//!                                   └─► kernel (rtnetlink)      fabric runs all of this
+//!                                   └─► drift: which are repairs
+//!                                         └─► kernel (rtnetlink)      fabric runs all of this
 //!  own ranges, MTU ─► conflist: text ─► file
 //!  own ranges, all ranges ─► masquerade ─► table inet braid-cluster
 //!  own ranges, all ranges ─► firewall ─► rules in chains of other programs
 //!  forwarding: sysctls
+//!  host: all of these, after changes of the cluster or the kernel
 //! ```
 
 pub mod changes;
 pub mod conflist;
+pub mod drift;
 pub mod fabric;
 pub mod firewall;
 pub mod forwarding;
+pub mod host;
 pub mod kernel;
 pub mod masquerade;
 pub mod mtu;

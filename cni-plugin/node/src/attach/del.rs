@@ -263,7 +263,7 @@ pub fn collect(record: &Record, machine: &dyn Machine) -> Result<(), Error> {
 }
 
 /// Converts a record to a DEL call.
-fn recorded_call(record: &Record) -> Result<DelRequest, Error> {
+pub(super) fn recorded_call(record: &Record) -> Result<DelRequest, Error> {
     let first = record
         .attachments
         .first()

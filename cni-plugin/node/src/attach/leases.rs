@@ -56,6 +56,7 @@ pub fn take_back(folder: &Path, machine: &dyn Machine) -> Result<Vec<(LeaseFile,
     freed
 }
 
-fn node_state(folder: &Path, machine: &dyn Machine) -> NodeState {
+/// Returns the state of the containers with leases in the folder.
+pub(super) fn node_state(folder: &Path, machine: &dyn Machine) -> NodeState {
     NodeState::of(machine.root(), &network_of(folder), machine.log())
 }

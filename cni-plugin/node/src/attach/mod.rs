@@ -7,6 +7,7 @@
 //!  edit    ─► networks of a running container: ADD's run for the new ones, teardown of those that leave
 //!  adjust  ─► changed requests to a running container's network, without a new interface
 //!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
+//!  garbage ─► teardown of containers that are gone, without a runtime's list
 //!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
 //! ```
@@ -19,6 +20,7 @@ pub mod del;
 pub mod device_file;
 pub mod edit;
 mod flannel;
+pub mod garbage;
 pub mod gc;
 pub mod invocation;
 pub mod item;

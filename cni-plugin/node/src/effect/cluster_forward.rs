@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 
 /// Start of the comment of each rule.
-const COMMENT: &str = "braid pods ";
+pub const COMMENT: &str = "braid pods ";
 /// Prefixes of the names of tables that stay as they are: braid's own tables, and firewalld's, as its
 /// zones decide about forwarding.
 const LEFT_ALONE: [&str; 2] = ["braid", "firewalld"];
@@ -48,9 +48,12 @@ struct Edit {
 }
 
 /// Accepts packets from and to `ranges` in each chain of another program that drops all others, and
-/// deletes other rules of the agent. Returns the changed chains. A table that only its owner may
-/// change stays.
-pub fn ensure(ranges: &[IpNet]) -> Result<Vec<String>, Error> {
+/// deletes other rules of the agent. Asks `may_change` before it changes a chain, by name. Returns
+/// the changed chains. A table that only its owner may change stays.
+pub fn ensure(
+    ranges: &[IpNet],
+    may_change: &mut dyn FnMut(&str) -> bool,
+) -> Result<Vec<String>, Error> {
     let mut changed = Vec::new();
     let ranges = IpNet::aggregate(&ranges.to_vec());
     let doing = "accept pods in chains of other programs";
@@ -63,7 +66,8 @@ pub fn ensure(ranges: &[IpNet]) -> Result<Vec<String>, Error> {
             continue;
         }
         let name = format!("{} {} {}", chain.family.name(), chain.table, chain.name);
-        let is_changed = ensure_in(&mut socket, &chain, &ranges)
+        let mut may_change = || may_change(&name);
+        let is_changed = ensure_in(&mut socket, (&chain, &ranges), &mut may_change)
             .doing(format_args!("change rules of chain {name}"))?;
         if is_changed {
             changed.push(name);
@@ -74,10 +78,14 @@ pub fn ensure(ranges: &[IpNet]) -> Result<Vec<String>, Error> {
 
 /// Deletes the rules of the agent from all chains.
 pub fn delete() -> Result<(), Error> {
-    ensure(&[]).map(drop)
+    ensure(&[], &mut |_| true).map(drop)
 }
 
-fn ensure_in(socket: &mut Socket, chain: &Chain, ranges: &[IpNet]) -> Result<bool, KernelError> {
+fn ensure_in(
+    socket: &mut Socket,
+    (chain, ranges): (&Chain, &[IpNet]),
+    may_change: &mut dyn FnMut() -> bool,
+) -> Result<bool, KernelError> {
     let present = rules(socket, chain.family, &chain.table, &chain.name)?;
     let desired = if chain.is_dropping || drop_of_all(&present).is_some() {
         accepts(chain.family, ranges)
@@ -87,6 +95,9 @@ fn ensure_in(socket: &mut Socket, chain: &Chain, ranges: &[IpNet]) -> Result<boo
     let Some(edit) = edit(&present, &desired) else {
         return Ok(false);
     };
+    if !may_change() {
+        return Ok(false);
+    }
     let mut batch = Batch::new(chain.family, chain.table.clone());
     for accept in &desired {
         add(&mut batch, chain, edit.position, *accept);

@@ -18,7 +18,8 @@ use crate::sys::nft::read::rule_count;
 use crate::{Context, Error};
 use ipnet::IpNet;
 
-const TABLE: &str = "braid-cluster";
+/// Name of the table.
+pub const TABLE: &str = "braid-cluster";
 const CHAIN: &str = "postrouting";
 const SETS: [&str; 2] = ["inside4", "inside6"];
 const PRIORITY_SRCNAT: i32 = 100;

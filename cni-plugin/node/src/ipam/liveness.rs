@@ -17,6 +17,10 @@ use std::time::{Duration, SystemTime};
 /// Folder in which libcni keeps the results of its ADDs.
 pub const LIBCNI_CACHE_DIR: &str = "/var/lib/cni/results";
 
+/// Folders that are created at a boot before the first lease: by the kernel, by the runtime, by
+/// braid.
+const RUN: [&str; 3] = ["/run", "/run/netns", "/run/braid"];
+
 /// State of an owner's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Netns {
@@ -106,9 +110,9 @@ pub struct Clock {
     /// `CLOCK_BOOTTIME`: time since the kernel started, suspended time included; `None` if it
     /// could not be read.
     pub since_boot: Option<Duration>,
-    /// Creation time of `/run`, by the clock of that moment. If `/run` is not a tmpfs, or if a
-    /// tmpfs has no creation times (before Linux 6.0), this is the time at which the kernel created
-    /// `/dev/null`.
+    /// Creation time of `/run`, by the clock of that moment; in a container, of the oldest folder
+    /// of [`RUN`] that is the node's. If none is on a tmpfs, or if a tmpfs has no creation times
+    /// (before Linux 6.0), this is the time at which the kernel created `/dev/null`.
     pub run_born: Option<SystemTime>,
 }
 
@@ -122,7 +126,11 @@ impl Clock {
         Self {
             now: SystemTime::now(),
             since_boot,
-            run_born: born("/run").or_else(dev_null_born),
+            run_born: RUN
+                .into_iter()
+                .filter_map(born)
+                .min()
+                .or_else(dev_null_born),
         }
     }
 

@@ -42,6 +42,12 @@ pub fn is_alive(record: &Record) -> bool {
     !record.is_leaving() && netns_of(record) != Netns::Gone
 }
 
+/// True if the container's namespace is certainly gone. An ordinary record without a namespace is not
+/// judged; a foreign one is of an earlier boot.
+pub fn is_gone(record: &Record) -> bool {
+    (record.netns.is_some() || record.is_of_earlier_boot()) && netns_of(record) == Netns::Gone
+}
+
 /// Returns the running container that the owner text of an nf_tables element stands for.
 pub(crate) fn of(owner: &str) -> Holder {
     match record::of_owner(owner) {

@@ -20,6 +20,8 @@ use std::net::IpAddr;
 /// The link of the node's own address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink {
+    /// Index.
+    pub index: u32,
     /// Name.
     pub name: String,
     /// MTU in bytes.
@@ -211,6 +213,7 @@ impl Kernel {
         }
         match (name, mtu) {
             (Some(name), Some(mtu)) => Ok(Uplink {
+                index: link,
                 name,
                 mtu,
                 networks: of_link,

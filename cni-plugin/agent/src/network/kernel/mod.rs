@@ -105,6 +105,11 @@ impl Kernel {
         self.is_dead.get()
     }
 
+    /// Returns the index of the VXLAN link, as read last.
+    pub fn vxlan_index(&self) -> Option<u32> {
+        self.vxlan_index.get()
+    }
+
     /// Reads the VXLAN link and the agent's own objects.
     pub async fn present(&self) -> Result<Present, Error> {
         let link = self.vxlan().await?;

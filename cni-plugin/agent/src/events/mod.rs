@@ -3,19 +3,20 @@
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
 //! series. So does an event of a pod that calls repeat.
 
+mod publisher;
+mod repairs;
+
+pub use publisher::Publisher;
+pub use repairs::RepairBook;
+
 use crate::cluster::node::Node;
-use crate::error::Error;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::source::{Event as PodEvent, Severity, TRACE_ANNOTATION};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::mpsc;
 
 /// Namespace of the events of objects that have none.
 const NAMESPACE: &str = "default";
@@ -38,10 +39,8 @@ const FORGOTTEN: SignedDuration = SignedDuration::from_mins(30);
 const MOST: usize = 20;
 /// Events of pods that are kept to find repeats.
 const MOST_OF_PODS: usize = 1024;
-/// Requests that wait for the API server. Further ones are dropped.
-const QUEUE: usize = 1024;
 
-/// A condition that needs an administrator.
+/// A condition that needs an administrator, or a repair.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
     /// Word for programs.
@@ -50,7 +49,7 @@ pub struct Warning {
     pub note: String,
 }
 
-/// Reason of a warning.
+/// Reason of an event on the Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A range of another Node gets no route.
@@ -61,6 +60,10 @@ pub enum Reason {
     NoPodRange,
     /// The node has a network of another program.
     ForeignNetwork,
+    /// A lost object was restored.
+    Repaired,
+    /// A lost object is restored after a pause, because another program deletes it again and again.
+    RepairPaused,
 }
 
 impl Reason {
@@ -70,6 +73,19 @@ impl Reason {
             Self::InvalidConfiguration => "InvalidConfiguration",
             Self::NoPodRange => "NoPodRange",
             Self::ForeignNetwork => "ForeignNetwork",
+            Self::Repaired => "Repaired",
+            Self::RepairPaused => "RepairPaused",
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Repaired => "Normal",
+            Self::IgnoredRange
+            | Self::InvalidConfiguration
+            | Self::NoPodRange
+            | Self::ForeignNetwork
+            | Self::RepairPaused => "Warning",
         }
     }
 }
@@ -153,7 +169,7 @@ impl Book {
 fn event(warning: &Warning, node: &Node, now: Timestamp) -> Event {
     let text = Text {
         action: ACTION,
-        kind: "Warning",
+        kind: warning.reason.kind(),
         reason: warning.reason.word(),
         note: &warning.note,
     };
@@ -272,64 +288,6 @@ fn hash(text: &str) -> u32 {
 /// Returns the start of a text, at most `longest` bytes.
 fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
-}
-
-/// Publishes events, one after the other.
-#[derive(Debug)]
-pub struct Publisher {
-    queue: mpsc::Sender<Post>,
-}
-
-impl Publisher {
-    /// Starts a task that ends with this value.
-    pub fn start(client: Client) -> Self {
-        let (queue, posts) = mpsc::channel(QUEUE);
-        tokio::spawn(publish(client, posts));
-        Self { queue }
-    }
-
-    /// Publishes the events later. An API server that is away delays nothing.
-    pub fn publish(&self, posts: Vec<Post>) {
-        for post in posts {
-            // The log has the warning as well.
-            let _ = self.queue.try_send(post);
-        }
-    }
-}
-
-async fn publish(client: Client, mut posts: mpsc::Receiver<Post>) {
-    let mut reported = None;
-    while let Some(post) = posts.recv().await {
-        let namespace = post
-            .event
-            .metadata
-            .namespace
-            .as_deref()
-            .unwrap_or(NAMESPACE);
-        let events = Api::namespaced(client.clone(), namespace);
-        let error = send(&events, post.event).await.err();
-        if let Some(err) = &error
-            && error != reported
-        {
-            tracing::warn!(error = %err, "events are not published");
-        }
-        reported = error;
-    }
-}
-
-async fn send(events: &Api<Event>, event: Event) -> Result<(), Error> {
-    let failed = |err| Error::new("publish an event", err);
-    if let Some(series) = &event.series {
-        let name = event.metadata.name.as_deref().unwrap_or_default();
-        let patch = Patch::Merge(json!({"series": series}));
-        match events.patch(name, &PatchParams::default(), &patch).await {
-            // The server deletes events after a while.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            patched => return patched.map(drop).map_err(failed),
-        }
-    }
-    let created = events.create(&PostParams::default(), &event).await;
-    created.map(drop).map_err(failed)
 }
 
 #[cfg(test)]
