@@ -22,6 +22,8 @@ use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
 use crate::network::{mtu, types};
 use crate::options::Options;
+use crate::repair::pods;
+use crate::serve::reports::Reports;
 use crate::{garbage, reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
@@ -74,14 +76,19 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let store = serve::start(&client, options, looks)?;
     if let Some(received) = received {
         reconcile::start(store, received, options, metrics.clone());
+        garbage::start(&client, metrics.clone());
+        pods::start(
+            Reports::start(client.clone(), &options.node_name),
+            metrics.clone(),
+        )?;
     }
-    garbage::start(&client);
     let mut agent = Agent {
         options,
         credentials,
         client: client.clone(),
         host: Host::open()?,
         log,
+        metrics,
         configuration: Configuration::new(
             options.config.to_string(),
             options.overrides.clone(),
@@ -157,6 +164,7 @@ struct Agent<'a> {
     client: Client,
     host: Host,
     log: Log,
+    metrics: Metrics,
     configuration: Configuration,
     index: Index,
     services: Services,
@@ -271,6 +279,10 @@ impl Agent<'_> {
 
     /// Publishes events about conditions that need an administrator.
     fn publish(&mut self) {
+        let report = self.host.report();
+        for (kind, count) in report.counts {
+            self.metrics.repaired(kind.word(), count);
+        }
         let Some(own) = self.index.node(&self.options.node_name) else {
             return;
         };
@@ -291,9 +303,7 @@ impl Agent<'_> {
         }
         let now = Timestamp::now();
         let mut posts = self.events.posts(&warnings, own, now);
-        for news in self.host.report().news {
-            posts.extend(self.repairs.post(&news, own, now));
-        }
+        posts.extend(self.repairs.posts(&report.news, own, now));
         self.publisher.publish(posts);
     }
 
@@ -323,7 +333,8 @@ impl Agent<'_> {
             }
         };
         self.publish();
-        let next = self.host.due().map_or(next, |due| next.min(due));
+        let due = [self.host.due(), self.repairs.due()];
+        let next = due.into_iter().flatten().fold(next, Duration::min);
         match self.credentials.due() {
             // A renewal that failed is overdue, and must not be tried without a pause.
             Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),

@@ -7,6 +7,7 @@
 
 use crate::cluster::networks::{ClaimObject, claim_resource};
 use crate::error::Error;
+use crate::metrics::Metrics;
 use braid_node::apply::host::This;
 use braid_node::attach::garbage::{self, Held};
 use braid_node::log::Log;
@@ -24,9 +25,10 @@ const PAGE: u32 = 500;
 const NOT_FOUND: u16 = 404;
 
 /// Starts the task.
-pub(crate) fn start(client: &Client) {
+pub(crate) fn start(client: &Client, metrics: Metrics) {
     let collector = Collector {
         client: client.clone(),
+        metrics,
         reported: BTreeSet::new(),
     };
     tokio::spawn(collector.run());
@@ -34,6 +36,7 @@ pub(crate) fn start(client: &Client) {
 
 struct Collector {
     client: Client,
+    metrics: Metrics,
     /// Errors of the last collection. They are logged once.
     reported: BTreeSet<String>,
 }
@@ -65,6 +68,8 @@ impl Collector {
         };
         if attachments + leases > 0 {
             tracing::info!(attachments, leases, "collected garbage");
+            self.metrics.collected("attachment", attachments);
+            self.metrics.collected("lease", leases);
         }
         errors
     }
@@ -94,6 +99,7 @@ impl Collector {
         let addresses = released.map_err(|err| failed(&err))?;
         if addresses > 0 {
             tracing::info!(addresses, "released addresses of deleted claims");
+            self.metrics.collected("claim", addresses);
         }
         Ok(())
     }

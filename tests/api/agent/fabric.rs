@@ -154,7 +154,7 @@ fn await_device(ns: &Ns, range: &str, expected: &str) {
 }
 
 /// Returns the MAC that docs/agent.md defines.
-fn mac(node: &str) -> String {
+pub(super) fn mac(node: &str) -> String {
     let printed = Command::new("sh")
         .args(["-c", "printf %s \"$0\" | sha256sum", node])
         .output()

@@ -3,6 +3,7 @@
 //! Each pod on the node causes several. Only a few bytes of each are read.
 
 use netlink_packet_core::{NetlinkBuffer, NlasIterator};
+use std::collections::BTreeSet;
 
 /// Types of `rtnetlink` messages.
 mod rtm {
@@ -30,6 +31,13 @@ mod nft {
 }
 
 const IFLA_IFNAME: u16 = 3;
+const IFF_UP: u32 = 1;
+/// Mask of changed flags in a message about a new link.
+const ALL_FLAGS: u32 = u32::MAX;
+const RTA_OIF: u16 = 4;
+const NFTA_TABLE_NAME: u16 = 1;
+/// Tables of calls: `inet braid` and `bridge braid`.
+const CALLS: &[u8] = b"braid\0";
 const NETCONFA_IFINDEX: u16 = 1;
 /// Index of a `netconf` message about all links.
 const ALL_LINKS: u32 = u32::MAX;
@@ -65,19 +73,16 @@ pub struct Found {
 
 impl Interest {
     /// Judges the messages of a datagram. A datagram that cannot be read counts.
-    pub fn judge(&self, mut datagram: &[u8]) -> Found {
+    pub fn judge(&self, datagram: &[u8]) -> Found {
         let mut found = Found::default();
-        while !datagram.is_empty() {
-            let Ok(message) = NetlinkBuffer::new_checked(datagram) else {
+        for message in messages(datagram) {
+            let Some(message) = message else {
                 found.is_any = true;
-                return found;
+                continue;
             };
             let is_uplink = self.is_uplink(&message);
             found.is_uplink |= is_uplink;
             found.is_any |= is_uplink || self.is_own(&message);
-            let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
-            let aligned = length.checked_next_multiple_of(4).unwrap_or(usize::MAX);
-            datagram = datagram.get(aligned..).unwrap_or_default();
         }
         found
     }
@@ -129,6 +134,66 @@ impl Interest {
     fn is_protocol(&self, payload: &[u8]) -> bool {
         payload.get(5) == Some(&self.protocol)
     }
+}
+
+/// Links of the node that pods use, as of the last comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct PodLinks<'l>(pub &'l BTreeSet<u32>);
+
+impl PodLinks<'_> {
+    /// True if a message of the datagram may be about a loss: a link is gone, down or new, or one of
+    /// the links has lost an address or a route. A new link may be a lost one that another program
+    /// has made again.
+    pub fn judge(self, datagram: &[u8]) -> bool {
+        messages(datagram).any(|message| message.is_none_or(|message| self.is_loss(&message)))
+    }
+
+    fn is_loss(self, message: &NetlinkBuffer<&[u8]>) -> bool {
+        let payload = message.payload();
+        match message.message_type() {
+            rtm::DELLINK => true,
+            rtm::NEWLINK => is_new(payload) || self.has(number(payload, 4)) && is_set_down(payload),
+            rtm::DELADDR => self.has(number(payload, 4)),
+            rtm::DELROUTE => {
+                let link = attribute(payload, 12, RTA_OIF).and_then(|it| number(it, 0));
+                self.has(link)
+            }
+            nft::DELTABLE => attribute(payload, 4, NFTA_TABLE_NAME) == Some(CALLS),
+            _ => false,
+        }
+    }
+
+    fn has(self, index: Option<u32>) -> bool {
+        index.is_some_and(|index| self.0.contains(&index))
+    }
+}
+
+/// True for a link that was just created, or moved from another namespace.
+fn is_new(payload: &[u8]) -> bool {
+    number(payload, 12) == Some(ALL_FLAGS)
+}
+
+/// True if the administrator has set the link down.
+fn is_set_down(payload: &[u8]) -> bool {
+    let [flags, changed] = [8, 12].map(|at| number(payload, at).unwrap_or_default());
+    changed & IFF_UP != 0 && flags & IFF_UP == 0
+}
+
+/// Returns the messages of a datagram; `None` for bytes that are none, which end it.
+fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Option<NetlinkBuffer<&[u8]>>> {
+    std::iter::from_fn(move || {
+        if datagram.is_empty() {
+            return None;
+        }
+        let Ok(message) = NetlinkBuffer::new_checked(datagram) else {
+            datagram = &[];
+            return Some(None);
+        };
+        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+        let aligned = length.checked_next_multiple_of(4).unwrap_or(usize::MAX);
+        datagram = datagram.get(aligned..).unwrap_or_default();
+        Some(Some(message))
+    })
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {
@@ -288,6 +353,35 @@ mod tests {
         };
         let found = interest.judge(&message(rtm::NEWADDR, 0, &[&at(13)]));
         assert!(found.is_any && !found.is_uplink);
+    }
+
+    #[test]
+    fn pods_may_have_lost_something_with_a_link_an_address_a_route_or_a_table() {
+        let own = BTreeSet::from([9]);
+        let of_link = |index: u32, flags: u32, changed: u32| {
+            let mut payload = link(index, "veth1");
+            payload[8..12].copy_from_slice(&flags.to_ne_bytes());
+            payload[12..16].copy_from_slice(&changed.to_ne_bytes());
+            payload
+        };
+        let of_route = |index: u32| [route(2), attr(RTA_OIF, &index.to_ne_bytes())].concat();
+        for (kind, payload, expected) in [
+            (rtm::DELLINK, of_link(13, 0, 0), true),
+            (rtm::NEWLINK, of_link(13, 0, ALL_FLAGS), true),
+            (rtm::NEWLINK, of_link(9, 0, IFF_UP), true),
+            (rtm::NEWLINK, of_link(9, IFF_UP, IFF_UP), false),
+            (rtm::NEWLINK, of_link(13, 0, IFF_UP), false),
+            (rtm::DELADDR, at(9), true),
+            (rtm::DELADDR, at(13), false),
+            (rtm::DELROUTE, of_route(9), true),
+            (rtm::DELROUTE, of_route(13), false),
+            (nft::DELTABLE, table("braid", &[]), true),
+            (nft::DELTABLE, table("braid-cluster", &[]), false),
+            (rtm::NEWADDR, at(9), false),
+        ] {
+            let found = PodLinks(&own).judge(&message(kind, 0, &[&payload]));
+            assert_eq!(found, expected, "{kind} {payload:?}");
+        }
     }
 
     #[test]

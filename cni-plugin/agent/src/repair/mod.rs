@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  netlink groups ─► watch ─► message: may it be the agent's? ─► the comparison
+//!  the same for links of pods ─► pods: records compared with the node
 //!  comparison: broken objects ─► pace: now, or after a pause ─► restored ─► event, counter
 //! ```
 
 pub mod message;
 pub mod pace;
+pub(crate) mod pods;
 pub mod watch;
 
 use crate::events::{Reason, Warning};

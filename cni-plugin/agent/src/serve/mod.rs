@@ -10,7 +10,7 @@ mod answer;
 mod copies;
 mod feed;
 mod publish;
-mod reports;
+pub(crate) mod reports;
 mod socket;
 pub(crate) mod store;
 mod turns;

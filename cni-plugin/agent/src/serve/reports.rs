@@ -1,13 +1,15 @@
 //! Events about pods, published for calls.
 
 use crate::events::{PodBook, Publisher};
+use braid_core::k8s::ObjectName;
+use braid_core::k8s::source::Event;
 use braid_node::source::agent::protocol::Publication;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use std::sync::{Mutex, PoisonError};
 
 /// Publisher of the events that calls report.
-pub(super) struct Reports {
+pub(crate) struct Reports {
     node: String,
     book: Mutex<PodBook>,
     publisher: Publisher,
@@ -15,7 +17,7 @@ pub(super) struct Reports {
 
 impl Reports {
     /// Starts a task that publishes the events. `node` is the name of this node.
-    pub(super) fn start(client: Client, node: &str) -> Self {
+    pub(crate) fn start(client: Client, node: &str) -> Self {
         Self {
             node: node.to_owned(),
             book: Mutex::default(),
@@ -28,6 +30,11 @@ impl Reports {
         let Publication {
             pod, uid, events, ..
         } = publication;
+        self.post(pod, uid, events);
+    }
+
+    /// Publishes events about a pod later.
+    pub(crate) fn post(&self, pod: &ObjectName, uid: &str, events: &[Event]) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let by = (self.node.as_str(), Timestamp::now());
         let mut posts = Vec::new();

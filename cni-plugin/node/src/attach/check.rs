@@ -154,9 +154,9 @@ fn needs(steps: &[Step], attachment: &Attachment) -> Vec<Need> {
 }
 
 /// True if one of the `later` steps of the attachment overwrites the value that `step` set.
-fn is_overwritten(step: &Step, later: &[Step]) -> bool {
+pub(super) fn is_overwritten<'s>(step: &Step, later: impl IntoIterator<Item = &'s Step>) -> bool {
     later
-        .iter()
+        .into_iter()
         .any(|other| match (step.attr(), other.attr(), step, other) {
             (Some((at, to)), Some((other, new)), ..) => {
                 at == other && std::mem::discriminant(to) == std::mem::discriminant(new)

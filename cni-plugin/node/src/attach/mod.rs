@@ -7,6 +7,7 @@
 //!  edit    ─► networks of a running container: ADD's run for the new ones, teardown of those that leave
 //!  adjust  ─► changed requests to a running container's network, without a new interface
 //!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
+//!  repair  ─► steps of running containers that no longer hold are applied again
 //!  garbage ─► teardown of containers that are gone, without a runtime's list
 //!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
@@ -35,6 +36,7 @@ pub mod preview;
 pub mod receiver;
 mod reconstruct;
 pub mod recorded;
+pub mod repair;
 mod reserver;
 mod routes;
 mod run;
