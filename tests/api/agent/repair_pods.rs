@@ -91,6 +91,41 @@ fn the_gateway_of_a_bridge_comes_back_and_its_ports() {
 }
 
 #[test]
+fn rules_of_pods_come_back_after_a_flush_and_those_of_others_stay() {
+    let Some(pair) = Pair::new("repair-tables", 181) else {
+        return;
+    };
+    let sandbox = &pair.world.sandbox;
+    let host = sandbox.host();
+    let _agent = pair.start();
+    await_true("readiness", is_ready);
+    let pod = sandbox.pod("p");
+    let conf = json!({
+        "cniVersion": "1.1.0",
+        "name": "lan",
+        "type": "bridge",
+        "bridge": "lan0",
+        "isGateway": true,
+        "ipMasq": true,
+        "ipMasqBackend": "nftables",
+        "ipam": {"type": "host-local", "subnet": "10.181.200.0/24"},
+    });
+    let call = sandbox.call("bridge", &pod, conf);
+    let result = call.add().result();
+    std::fs::write("/run/reload.nft", "flush ruleset\nadd table inet guard\n").expect("rules");
+    for command in ["nft delete table inet braid", "nft -f /run/reload.nft"] {
+        host.run("nft add table inet guard");
+        call.check(&result).ok();
+        host.run(command);
+        await_true(&format!("repair after {command}"), || {
+            call.check(&result).code == 0
+        });
+        assert!(host.run("nft list tables").contains("table inet guard"));
+    }
+    call.del().ok();
+}
+
+#[test]
 fn a_macvlan_comes_back_with_its_parent_with_the_same_address_and_mac() {
     let Some(pair) = Pair::new("repair-macvlan", 179) else {
         return;

@@ -44,9 +44,13 @@ impl Settled {
             let repair = self.is_repair(&change, desired).then(|| change.kind());
             let is_counted = match &change {
                 Change::Add(thing) | Change::Replace(thing) | Change::Delete(thing) => {
-                    !(is_created && thing.is_on_link()) && !self.was_down(thing, is_flapping)
+                    !(is_created && thing.is_on_link() || self.was_down(thing, is_flapping))
                 }
-                _ => true,
+                Change::Create(_)
+                | Change::SetMac(_)
+                | Change::SetMtu(_)
+                | Change::SetUp
+                | Change::DeleteLink => true,
             };
             judged.push(Judged {
                 change,

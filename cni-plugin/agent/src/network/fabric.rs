@@ -251,14 +251,12 @@ fn due(mut changes: Vec<Judged>, repairs: &mut Repairs) -> Vec<Judged> {
             Some(thing) => !thing.is_on_link(),
         });
     }
-    changes.retain(|judged| match &judged.change {
-        Change::Add(thing) | Change::Replace(thing) | Change::Delete(thing)
-            if judged.is_counted =>
-        {
-            let name = Change::Replace(thing.clone()).to_string();
-            repairs.may_restore(&name, now)
-        }
-        _ => true,
+    changes.retain(|judged| {
+        let Some(thing) = judged.change.thing().filter(|_| judged.is_counted) else {
+            return true;
+        };
+        let name = Change::Replace(thing.clone()).to_string();
+        repairs.may_restore(&name, now)
     });
     changes
 }

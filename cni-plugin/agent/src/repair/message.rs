@@ -23,11 +23,11 @@ mod rtm {
 /// Types of nf_tables messages. The upper byte is the subsystem.
 mod nft {
     const SUBSYSTEM: u16 = 10 << 8;
-    pub(super) const DELTABLE: u16 = SUBSYSTEM | 2;
-    pub(super) const NEWCHAIN: u16 = SUBSYSTEM | 3;
-    pub(super) const DELCHAIN: u16 = SUBSYSTEM | 5;
-    pub(super) const DELRULE: u16 = SUBSYSTEM | 8;
-    pub(super) const DELSET: u16 = SUBSYSTEM | 11;
+    pub(super) const DELTABLE: u16 = SUBSYSTEM + 2;
+    pub(super) const NEWCHAIN: u16 = SUBSYSTEM + 3;
+    pub(super) const DELCHAIN: u16 = SUBSYSTEM + 5;
+    pub(super) const DELRULE: u16 = SUBSYSTEM + 8;
+    pub(super) const DELSET: u16 = SUBSYSTEM + 11;
 }
 
 const IFLA_IFNAME: u16 = 3;
@@ -317,7 +317,7 @@ mod tests {
             (nft::DELRULE, table("filter", &[]), false),
             (nft::NEWCHAIN, table("filter", &hook), true),
             (nft::NEWCHAIN, table("filter", &[]), false),
-            ((10 << 8) | 14, table("braid-cluster", &[]), false),
+            ((10 << 8) + 14, table("braid-cluster", &[]), false),
         ];
         for (kind, payload, expected) in table_of {
             assert_eq!(is_any(kind, &payload), expected, "{kind} {payload:?}");

@@ -16,7 +16,6 @@ use crate::serve::reports::Reports;
 use braid_core::cni::Error as CallError;
 use braid_core::k8s::settings::PodRef;
 use braid_core::k8s::source::{Event, Severity};
-use braid_core::plan::Feature;
 use braid_node::apply::host::{Machine, This};
 use braid_node::attach::repair::{self, Links, Restored};
 use braid_node::log::Log;
@@ -31,8 +30,6 @@ use tokio::time::sleep_until;
 const SETTLE: Duration = Duration::from_secs(1);
 /// Time after which the records are compared without a message.
 const RESYNC: Duration = Duration::from_mins(1);
-/// Features of the tables of calls.
-const FEATURES: [Feature; 3] = [Feature::NfTables, Feature::Masquerade, Feature::MacCheck];
 
 /// Starts the task.
 pub(crate) fn start(reports: Reports, metrics: Metrics) -> Result<(), Error> {
@@ -190,13 +187,17 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
         return Ok(Vec::new());
     }
     let mut host = machine.open(None).map_err(CallError::from)?;
-    for err in host.restore(&FEATURES) {
+    let (tables, errors) = repair::restore_tables(&records, &mut *host);
+    for err in errors {
         tracing::warn!(error = %err, "restore rules of pods");
     }
     let look = repair::look(&records, &mut *host)?;
     let remade = remade(&seen.links, &look.links);
     seen.links = look.links;
     let mut outcomes = Vec::new();
+    for (at, restored) in tables {
+        outcomes.push(outcome(&records[at], Ok(vec![restored])));
+    }
     for (at, record) in records.iter().enumerate() {
         let is_suspect = look.broken.contains(&at)
             || repair::parents(record).any(|at| remade.contains(at.name.as_str()));
@@ -210,9 +211,9 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
 /// Repairs a container, unless it has to wait. `is_broken` is false if only its parent is another
 /// link than before.
 fn repaired(record: &Record, is_broken: bool, seen: &mut Seen, machine: &This) -> Option<Outcome> {
-    let container_id = record.key.owner.container_id.clone();
     let verdict = if is_broken {
-        seen.pace.broken(&container_id, Instant::now())
+        let id = &record.key.owner.container_id;
+        seen.pace.broken(id, Instant::now())
     } else {
         Verdict::Restore
     };
@@ -223,13 +224,16 @@ fn repaired(record: &Record, is_broken: bool, seen: &mut Seen, machine: &This) -
             repair::repair(record, machine).map_err(|err| Failure::Failed(err.to_string()))
         }
     };
-    let first = record.attachments.first()?;
-    let pod = PodRef::of(&first.args).ok().flatten();
-    Some(Outcome {
-        container_id,
-        pod,
+    Some(outcome(record, result))
+}
+
+fn outcome(record: &Record, result: Result<Vec<Restored>, Failure>) -> Outcome {
+    let first = record.attachments.first();
+    Outcome {
+        container_id: record.key.owner.container_id.clone(),
+        pod: first.and_then(|first| PodRef::of(&first.args).ok().flatten()),
         result,
-    })
+    }
 }
 
 /// Returns the names of parents and bridges that are other links than before, or that were not known.

@@ -169,6 +169,11 @@ pub trait Host: fmt::Debug {
     /// Returns the path of the container's namespace if this process is in that namespace.
     fn own_netns(&self) -> Result<Option<&Path>, Error>;
 
+    /// True if one of braid's nf_tables tables that `features` need was deleted, or lacks rules.
+    fn has_lost_rules(&mut self, _features: &[Feature]) -> bool {
+        false
+    }
+
     /// Restores flushed rules in braid's nf_tables tables, if `features` need these tables. Returns
     /// the errors.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
@@ -230,6 +235,10 @@ impl Host for Kernel {
 
     fn own_netns(&self) -> Result<Option<&Path>, Error> {
         Ok(Self::own_netns(self)?.map(NetNs::path))
+    }
+
+    fn has_lost_rules(&mut self, features: &[Feature]) -> bool {
+        repair::has_lost_rules(self, features)
     }
 
     fn restore(&mut self, features: &[Feature]) -> Vec<Error> {

@@ -35,6 +35,11 @@ pub fn rules(
     }
 }
 
+/// True if a table that `features` need was deleted or lacks objects.
+pub fn has_lost_rules(kernel: &mut Kernel, features: &[Feature]) -> bool {
+    lost(kernel, features).is_ok_and(|lost| !lost.is_empty())
+}
+
 #[cold]
 fn rebuild(
     kernel: &mut Kernel,

@@ -21,7 +21,7 @@ use braid_core::name::Ns;
 use braid_core::plan::order::ordered;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::{Link, LinkAttr, LinkRef, Thing};
-use braid_core::plan::{Facts, Need};
+use braid_core::plan::{Facts, Feature, Need};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Links of the node that attachments use.
@@ -52,6 +52,57 @@ pub struct Restored {
     /// Number of links, addresses, routes and others on the node that were restored, by the word of
     /// their kind. Empty if the interface itself was attached again.
     pub parts: BTreeMap<&'static str, u64>,
+}
+
+/// Restores the tables of calls if they were deleted or flushed. Returns the networks of each record
+/// that have rules again, with the record's index, and the errors.
+pub fn restore_tables(
+    records: &[Record],
+    host: &mut dyn Host,
+) -> (Vec<(usize, Restored)>, Vec<Error>) {
+    let (mut features, mut networks) = (BTreeSet::new(), Vec::new());
+    for (at, record) in records.iter().enumerate() {
+        for attached in &record.attachments {
+            let needed: Vec<Feature> = attached.steps().filter_map(table_of).collect();
+            if !needed.is_empty() {
+                networks.push((at, Restored::of(attached, [("table", 1)].into())));
+            }
+            features.extend(needed);
+        }
+    }
+    let features: Vec<Feature> = features.into_iter().collect();
+    if !host.has_lost_rules(&features) {
+        return (Vec::new(), Vec::new());
+    }
+    let errors = host.restore(&features);
+    if !errors.is_empty() {
+        networks.clear();
+    }
+    (networks, errors.into_iter().map(Error::from).collect())
+}
+
+/// Returns the feature for whose table the step adds rules.
+fn table_of(step: &Step) -> Option<Feature> {
+    let Step::Add(thing) = step else {
+        return None;
+    };
+    if matches!(thing, Thing::Masquerade(_)) {
+        Some(Feature::Masquerade)
+    } else if matches!(thing, Thing::HostPorts(_) | Thing::Firewall(_)) {
+        Some(Feature::NfTables)
+    } else {
+        matches!(thing, Thing::MacCheck(_)).then_some(Feature::MacCheck)
+    }
+}
+
+impl Restored {
+    fn of(attached: &Attached, parts: BTreeMap<&'static str, u64>) -> Self {
+        Self {
+            network: attached.network.clone(),
+            ifname: attached.ifname.to_string(),
+            parts,
+        }
+    }
 }
 
 /// Compares links, addresses and routes of the node with the records. Enters no namespace.
@@ -91,9 +142,10 @@ fn links(record: &Record) -> impl Iterator<Item = &Link> {
 }
 
 fn added(step: &Step) -> Option<&Link> {
-    match step {
-        Step::Add(Thing::Link(link)) => Some(link),
-        _ => None,
+    if let Step::Add(Thing::Link(link)) = step {
+        Some(link)
+    } else {
+        None
     }
 }
 
@@ -128,10 +180,9 @@ fn note_links(links: &mut Links, record: &Record, facts: &Facts) {
 
 /// Returns the steps of the node that a look compares: shared links, addresses and routes.
 fn host_steps(record: &Record) -> impl Iterator<Item = &Step> {
-    let is_plain = |need: &Need| match need {
-        Need::Link(at) | Need::Addrs(at) => at.ns == Ns::Host,
-        Need::Routes(ns) => *ns == Ns::Host,
-        _ => false,
+    let is_plain = |need: &Need| {
+        matches!(need, Need::Link(at) | Need::Addrs(at) if at.ns == Ns::Host)
+            || *need == Need::Routes(Ns::Host)
     };
     let attachments = record.attachments.iter().filter(|it| is_settled(it));
     attachments
@@ -225,11 +276,7 @@ fn restore(attached: &Attached, host: &mut dyn Host) -> Result<Option<Restored>,
     if !gone.is_empty() {
         parts.clear();
     }
-    Ok(Some(Restored {
-        network: attached.network.clone(),
-        ifname: attached.ifname.to_string(),
-        parts,
-    }))
+    Ok(Some(Restored::of(attached, parts)))
 }
 
 fn all_facts(steps: &[&Step], host: &mut dyn Host) -> Result<Facts, Error> {
@@ -301,14 +348,18 @@ fn lost(steps: &[&Step], is_whole: bool, facts: &Facts) -> Vec<Step> {
 
 /// Returns the kind of a restored object, as the counter names it.
 fn word(step: &Step) -> &'static str {
-    match step {
-        Step::Add(Thing::Addr(_)) | Step::Ensure(Thing::Addr(_)) => "address",
-        Step::Add(Thing::Route(_)) | Step::Ensure(Thing::Route(_)) => "route",
-        Step::Add(Thing::Rule(_)) | Step::Ensure(Thing::Rule(_)) => "rule",
-        Step::Add(Thing::Neigh(_)) | Step::Ensure(Thing::Neigh(_)) => "neighbour",
-        Step::Add(Thing::Fdb(_)) | Step::Ensure(Thing::Fdb(_)) => "fdb",
-        Step::Add(Thing::Sysctl(_)) | Step::Ensure(Thing::Sysctl(_)) => "sysctl",
-        Step::Add(Thing::Masquerade(_) | Thing::MacCheck(_) | Thing::Firewall(_)) => "table",
-        _ => "link",
-    }
+    let (Step::Add(thing) | Step::Ensure(thing)) = step else {
+        return "link";
+    };
+    let words = [
+        (matches!(thing, Thing::Addr(_)), "address"),
+        (matches!(thing, Thing::Route(_)), "route"),
+        (matches!(thing, Thing::Rule(_)), "rule"),
+        (matches!(thing, Thing::Neigh(_)), "neighbour"),
+        (matches!(thing, Thing::Fdb(_)), "fdb"),
+        (matches!(thing, Thing::Sysctl(_)), "sysctl"),
+        (table_of(step).is_some(), "table"),
+    ];
+    let found = words.into_iter().find(|(is_it, _)| *is_it);
+    found.map_or("link", |(_, word)| word)
 }
