@@ -1,4 +1,4 @@
-//! Garbage: the agent detaches containers that are gone, and nothing of those that are not.
+//! Garbage: the agent detaches terminated containers, and no running ones.
 
 use super::{CONFLIST, Pair, await_true, is_ready, serde_json_of};
 use crate::json;
@@ -64,7 +64,7 @@ fn containers_that_are_gone_are_collected_and_unknown_ones_keep_everything() {
     let result = of(&alive).add().result();
     let kept = address_of(&result);
     sandbox.end(&gone);
-    // A lease of a container of which nothing is known, as an administrator's own tool leaves it.
+    // A lease of an unknown container, as an administrator's own tool leaves it.
     let list = serde_json_of(CONFLIST);
     let folder = format!(
         "/var/lib/cni/networks/{}",
@@ -107,7 +107,7 @@ fn nothing_alive_is_collected_in_a_storm_of_adds_and_dels() {
     };
     let sandbox = &pair.world.sandbox;
     for round in 0..40 {
-        // The same names again: each has another namespace at the path of the last one.
+        // The same names in each round, each time with a new namespace at the same path.
         let names = ["p0", "p1", "p2"];
         let pods = names.map(|name| sandbox.pod(name));
         let calls: Vec<Call> = pods

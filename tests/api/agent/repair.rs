@@ -1,4 +1,4 @@
-//! Repair: another program breaks the node's network, and the agent restores it.
+//! Repair of the node's network after another program has deleted objects of it.
 
 use super::node::events;
 use super::{Pair, await_true, is_ready};

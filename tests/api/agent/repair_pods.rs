@@ -1,4 +1,4 @@
-//! Repair of running pods: what another program deletes of them on the node.
+//! Repair of running pods after another program has deleted their objects on the node.
 
 use super::garbage::conf;
 use super::repair::Again;

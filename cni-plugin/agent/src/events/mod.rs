@@ -3,11 +3,8 @@
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
 //! series. So does an event of a pod that calls repeat.
 
-mod publisher;
-mod repairs;
-
-pub use publisher::Publisher;
-pub use repairs::RepairBook;
+pub mod publisher;
+pub mod repairs;
 
 use crate::cluster::node::Node;
 use braid_core::k8s::ObjectName;

@@ -1,6 +1,7 @@
 //! Events about pods, published for calls.
 
-use crate::events::{PodBook, Publisher};
+use crate::events::PodBook;
+use crate::events::publisher::Publisher;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::source::Event;
 use braid_node::source::agent::protocol::Publication;
