@@ -41,9 +41,9 @@ impl Masquerade {
 pub enum Comparison {
     /// It is as desired.
     Same,
-    /// Another program has deleted it or rules of it.
+    /// Another program has deleted it or rules of it, whatever is desired now.
     Lost,
-    /// It has other ranges, or another process wrote it.
+    /// It has other ranges than desired, or another process wrote it.
     Other,
 }
 
@@ -61,14 +61,14 @@ pub struct Table {
 impl Table {
     /// Compares the table with the desired one.
     pub fn compare(&self, desired: &Masquerade) -> Result<Comparison, Error> {
-        if self.written.as_ref() != Some(desired) {
+        let Some(written) = &self.written else {
             return Ok(Comparison::Other);
-        }
-        let is_present = cluster_masquerade::is_present(desired.pods.len()).map_err(failed)?;
-        Ok(if is_present {
-            Comparison::Same
-        } else {
-            Comparison::Lost
+        };
+        let is_present = cluster_masquerade::is_present(written.pods.len()).map_err(failed)?;
+        Ok(match is_present {
+            false => Comparison::Lost,
+            true if written == desired => Comparison::Same,
+            true => Comparison::Other,
         })
     }
 
