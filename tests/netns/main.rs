@@ -34,6 +34,7 @@ mod locks;
 mod loopback;
 mod macvlan;
 mod masquerade;
+mod migrate;
 mod modes;
 mod mtu;
 mod netkit;

@@ -4,6 +4,7 @@
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
 //!  top     ─ traffic of shaped interfaces             lint   ─ faults of manifests
+//!  migrate ─ other programs of the node, and the commands to leave them
 //!  dhcp    ─ the daemon of the dhcp IPAM          agent  ─ the agent of a node
 //! ```
 
@@ -17,6 +18,7 @@ mod gc;
 mod install;
 mod lint;
 mod manifests;
+mod migrate;
 mod names;
 mod outcome;
 mod output;
@@ -53,6 +55,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Install(install::Arguments),
     Lint(lint::Arguments),
+    Migrate(migrate::Arguments),
     Dhcp(dhcp::Arguments),
     Agent(agent::Arguments),
 }
@@ -84,6 +87,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Dhcp(arguments) => dhcp::run(&arguments),
         Command::Agent(arguments) => agent::run(arguments),
     };

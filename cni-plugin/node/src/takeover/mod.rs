@@ -4,9 +4,11 @@
 //! ```text
 //!  root ─ the node's files, also as a container sees them
 //!  place ─ paths that runtimes read a list from
+//!  examples ─ configurations that no cluster uses
 //!  judge ─ lists that can never work are refused
 //! ```
 
+pub mod examples;
 mod judge;
 pub mod place;
 pub mod root;

@@ -201,6 +201,15 @@ fn reasons(arguments: &Arguments, folders: &detect::Folders) -> Vec<String> {
     reasons
 }
 
+/// Returns the changes of an installation without options into the node's folder.
+pub(super) fn changes(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut names: Vec<&str> = drop_in_names().collect();
+    let content = Bin::of_node(folder).look(&names)?;
+    names.retain(|name| !WRITTEN_BY_OTHERS.contains(name));
+    let actions = plan::install(&content, &names);
+    Ok(actions.iter().map(ToString::to_string).collect())
+}
+
 /// Returns a message about names that no longer start this program; `None` if all of them do.
 pub(super) fn lost_names() -> std::io::Result<Option<String>> {
     let folder = detect::folders(&Root::new(Path::new("/"))).plugins;

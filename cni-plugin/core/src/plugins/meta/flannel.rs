@@ -16,7 +16,7 @@ use ipnet::IpNet;
 /// CNI `type` of this plugin.
 pub const FLANNEL: &str = "flannel";
 /// Default of `subnetFile`, flanneld's file.
-const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+pub const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 /// Default of `dataDir`, the folder of the generated configurations.
 const DATA_DIR: &str = "/var/lib/cni/flannel";
 /// Key under which the configuration of [`Flannel`] holds the generated configuration.
@@ -186,19 +186,20 @@ fn ipam(conf: &NetConf) -> Result<Json, Error> {
 
 /// Content of flanneld's file.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Subnet {
+pub struct Subnet {
     /// Networks of the cluster, IPv4 before IPv6.
-    networks: Vec<IpNet>,
+    pub networks: Vec<IpNet>,
     /// Subnets of this node.
-    subnets: Vec<IpNet>,
-    mtu: u32,
+    pub subnets: Vec<IpNet>,
+    /// MTU of pods in bytes.
+    pub mtu: u32,
     /// True if flanneld masquerades.
-    is_masqueraded: bool,
+    pub is_masqueraded: bool,
 }
 
 impl Subnet {
     /// Reads lines of `KEY=value`; keys that are not flannel's are ignored.
-    fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| {
             // The last line of a key is used.
             for line in text.lines().rev() {
