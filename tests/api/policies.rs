@@ -13,6 +13,9 @@ const STATUS: &str = "ValidatingAdmissionPolicy 'braid-status' with binding 'bra
 const TOKEN: &str = "ValidatingAdmissionPolicy 'braid-token' with binding 'braid-token'";
 const OTHER_NODE: &str = "denied request: only pods of the own node";
 const OTHER_FIELD: &str = "denied request: only the annotation k8s.v1.cni.cncf.io/network-status";
+const FLANNEL: &str = "ValidatingAdmissionPolicy 'braid-flannel' with binding 'braid-flannel'";
+const NOT_OWN: &str = "denied request: only the own Node";
+const NOT_FLANNELS: &str = "denied request: only flannel's annotations";
 const UNBOUND: &str = "denied request: only tokens that are bound to the own Node";
 
 /// Nodes `<test>-1` and `<test>-2`, and a namespace with a pod on each and one on none.
@@ -66,6 +69,15 @@ impl Nodes {
     /// Patches the status of a pod.
     fn patch(&self, with: &str, pod: &str, patch: &Value) -> Result<(), Refusal> {
         let path = format!("/api/v1/namespaces/{}/pods/{pod}/status", self.test);
+        let patched = self
+            .server
+            .request(with, ["PATCH", &path, "json-patch+json"], patch);
+        accepted(patched).map(drop)
+    }
+
+    /// Patches a Node.
+    fn patch_node(&self, with: &str, number: u8, patch: &Value) -> Result<(), Refusal> {
+        let path = format!("/api/v1/nodes/{}", self.node(number));
         let patched = self
             .server
             .request(with, ["PATCH", &path, "json-patch+json"], patch);
@@ -231,6 +243,61 @@ fn a_token_obtains_only_tokens_of_its_account_that_are_bound_to_its_node() {
         &["delete", "pod", "agent", "-n", "kube-system", "--force"],
         None,
     );
+}
+
+#[test]
+fn a_token_writes_only_flannels_annotations_of_its_node() {
+    let Some(nodes) = Nodes::new("policy-flannel") else {
+        return;
+    };
+    let manifest = braid_testbed::sh::root().join("deploy/flannel.yaml");
+    let apply = ["apply", "-f", &manifest.to_string_lossy()];
+    nodes.server.kubectl(&apply, None);
+    for number in [1, 2] {
+        let name = nodes.node(number);
+        let annotate = ["annotate", "node", &name, "kept=1"];
+        nodes.server.kubectl(&annotate, None);
+    }
+    let own = nodes.server.bound_token("braid", "Node", &nodes.node(1));
+    let unbound = nodes.server.create_token("braid");
+    let written = |key: &str| {
+        let key = annotation(&format!("flannel.alpha.coreos.com/{key}"));
+        json!({"op": "add", "path": key, "value": "x"})
+    };
+    let first = json!([written("public-ip")]);
+    nodes.await_refusal(|nodes| nodes.patch_node(&own, 2, &first));
+    assert_refused(&nodes.patch_node(&own, 2, &first), FLANNEL, NOT_OWN);
+    assert_refused(&nodes.patch_node(&unbound, 1, &first), FLANNEL, NOT_OWN);
+    for key in [
+        "backend-type",
+        "backend-data",
+        "backend-v6-data",
+        "public-ip",
+        "public-ipv6",
+        "kube-subnet-manager",
+    ] {
+        let patch = json!([written(key)]);
+        nodes
+            .patch_node(&own, 1, &patch)
+            .expect("an annotation of flannel");
+    }
+    let taint = json!({"key": "a", "effect": "NoExecute"});
+    for change in [
+        written("public-ip-overwrite"),
+        json!({"op": "replace", "path": annotation("kept"), "value": "2"}),
+        json!({"op": "remove", "path": annotation("kept")}),
+        json!({"op": "add", "path": "/metadata/labels", "value": {"role": "a"}}),
+        json!({"op": "add", "path": "/metadata/finalizers", "value": ["a.example/b"]}),
+        json!({"op": "add", "path": "/spec/taints", "value": [taint]}),
+        json!({"op": "add", "path": "/spec/unschedulable", "value": true}),
+        json!({"op": "add", "path": "/spec/podCIDR", "value": "10.1.0.0/24"}),
+    ] {
+        let outcome = nodes.patch_node(&own, 1, &json!([change]));
+        assert!(outcome.is_err(), "{change}");
+        if !change.to_string().contains("podCIDR") {
+            assert_refused(&outcome, FLANNEL, NOT_FLANNELS);
+        }
+    }
 }
 
 #[test]

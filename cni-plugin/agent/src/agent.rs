@@ -18,11 +18,12 @@ use crate::log::Log;
 use crate::metrics::{self, Metrics};
 use crate::network::conflist::{self, DefaultNetwork, Present, Values};
 use crate::network::fabric::Wanted;
+use crate::network::flannel::Flannel;
 use crate::network::host::Host;
 use crate::network::masquerade::Masquerade;
 use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
-use crate::network::{mtu, types};
+use crate::network::{mark, mtu, types};
 use crate::options::Options;
 use crate::repair::pods;
 use crate::serve::reports::Reports;
@@ -89,6 +90,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         credentials,
         client: client.clone(),
         host: Host::open()?,
+        flannel: Flannel::new(client.clone()),
         log,
         metrics,
         configuration: Configuration::new(
@@ -165,6 +167,7 @@ struct Agent<'a> {
     credentials: Credentials,
     client: Client,
     host: Host,
+    flannel: Flannel,
     log: Log,
     metrics: Metrics,
     configuration: Configuration,
@@ -394,7 +397,17 @@ impl Agent<'_> {
             services: &services,
             server: self.server,
         };
-        let outcome = self.host.compare(wanted).await?;
+        let (outcome, flannels) = if config.mode == Mode::Flannel {
+            let network = self.flannel.compare(self.host.fabric(), wanted).await?;
+            (network.outcome, Some((network.pods, network.mtu)))
+        } else {
+            mark::delete()?;
+            (self.host.compare(wanted).await?, None)
+        };
+        let (inside, mtu) = flannels.unwrap_or_else(|| {
+            let underlay = Underlay::of(&own.addresses);
+            (Vec::new(), mtu::of_pods(config, underlay, uplink.mtu))
+        });
         self.report(outcome.ignored, outcome.unrouted);
         let failed = outcome.failed;
         // After a request without an answer, the other changes were not tried.
@@ -417,13 +430,14 @@ impl Agent<'_> {
         let outside = outcome
             .accepted
             .into_iter()
-            .chain(config.no_masquerade.clone());
+            .chain(config.no_masquerade.clone())
+            .chain(inside);
         let masquerade = Masquerade::of(&ranges, outside, self.index.nodes());
         self.host.masquerade(masquerade)?;
         self.credentials.renew(&self.client, &own).await?;
         let own = Values {
             ranges,
-            mtu: mtu::of_pods(config, Underlay::of(&own.addresses), uplink.mtu),
+            mtu,
             kind: config.kind,
         };
         let reason = self.write_conflist(&network, Some(own))?;

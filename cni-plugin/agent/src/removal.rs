@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::health::{self, Readiness};
 use crate::network::conflist::{self, BRIDGE, Present, ROUTES_FILE};
 use crate::network::fabric::Fabric;
+use crate::network::flannel;
 use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::{cluster_forward, cluster_masquerade};
@@ -51,7 +52,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     cluster_masquerade::delete().map_err(|err| Error::new("stop masquerading pods", err))?;
     cluster_forward::delete().map_err(|err| Error::new("stop accepting pods", err))?;
     delete_all(Path::new(network_cache::FOLDER))?;
-    for path in [ROUTES_FILE, SOCKET, report::SOCKET, SILENT] {
+    for path in [ROUTES_FILE, SOCKET, report::SOCKET, SILENT, flannel::KEPT] {
         delete(Path::new(path))?;
     }
     let mut is_empty = erase_state_of_calls(&fabric).await?;

@@ -318,20 +318,20 @@ fn remove(pair: &Pair, [install, agent]: &[Container; 2], patch: &str) {
 
 #[test]
 fn braid_works_on_the_folders_of_k3s() {
-    try_on(&K3S, 201);
+    try_on(&K3S, 205);
 }
 
 #[test]
 fn braid_works_on_the_folders_of_rke2() {
-    try_on(&RKE2, 202);
+    try_on(&RKE2, 206);
 }
 
 #[test]
 fn braid_works_on_the_folders_of_microk8s() {
-    try_on(&MICROK8S, 203);
+    try_on(&MICROK8S, 207);
 }
 
 #[test]
 fn braid_works_on_the_folders_of_talos() {
-    try_on(&TALOS, 204);
+    try_on(&TALOS, 208);
 }

@@ -1,16 +1,14 @@
 //! Edits of a running pod's annotation: the agent attaches and detaches networks.
 
+use super::pings::Pings;
 use super::reports::events;
 use super::socket::{Pod, Served};
 use super::{CONFLIST, await_true, serde_json_of};
 use crate::json;
 use braid_core::k8s::NETWORKS;
 use braid_tests::Value;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A node whose agent changes running pods, with the networks `lan` and `wan`.
@@ -309,23 +307,12 @@ fn changed_limits_and_host_ports_take_effect_in_place_and_lose_no_packet() {
     // Packets on their way in both directions while the limits change.
     node.annotate(&pod, &request(100, &[8080, 8081]));
     await_true("100 Mbit/s", || rate_is(100));
-    let flow = ["-q", "-i", "0.002", "-s", "400", "-w", "60", &gateway];
-    let flow = pod.ns.enter(|| {
-        let mut ping = Command::new("ping");
-        ping.args(flow)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("ping")
-    });
+    let flow = Pings::start(&pod.ns, &gateway, "0.002");
     for mbit in [20, 400, 30, 900, 50] {
         node.annotate(&pod, &request(mbit, &[8080, 8081]));
         await_true(&format!("{mbit} Mbit/s"), || rate_is(mbit));
     }
-    let pid = Pid::from_raw(flow.id().try_into().expect("a pid"));
-    kill(pid, Signal::SIGINT).expect("ping runs");
-    let output = flow.wait_with_output().expect("ping ends");
-    let lost = String::from_utf8_lossy(&output.stdout);
-    assert!(lost.contains(" 0% packet loss"), "{lost}");
+    flow.end();
     node.annotate(&pod, &request(60, &[8081, 8082]));
     await_true("60 Mbit/s", || rate_is(60));
     let elements = world

@@ -24,15 +24,15 @@ use std::time::Duration;
 const LINK: &str = "braid-vxlan";
 
 /// A way from the other node's namespace to the API server.
-struct Relay {
+pub(super) struct Relay {
     ns: Rc<Ns>,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     is_over: Arc<AtomicBool>,
     listening: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    fn new(world: &World, ns: &Rc<Ns>) -> Self {
+    pub(super) fn new(world: &World, ns: &Rc<Ns>) -> Self {
         let listener = ns.enter(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let address = listener.local_addr().expect("its address");
         let is_over = Arc::new(AtomicBool::new(false));

@@ -55,6 +55,9 @@ pub enum Mode {
     Direct,
     /// All traffic through VXLAN.
     Vxlan,
+    /// As flanneld of the other nodes expects it: through VXLAN, or direct, or direct to nodes on a
+    /// shared link and VXLAN to others.
+    Flannel,
     /// No routes.
     None,
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  node   ─ a Node object: ranges of its pods, addresses
+//!  flannel ─ flannel's annotations of a Node
 //!  ranges ─ ranges of other nodes that get routes, and the ignored ones with the reason
 //!  services ─ ranges of Services
 //!  index  ─ all nodes by name, updated by the watch
@@ -12,6 +13,7 @@
 //! ```
 
 pub mod config;
+pub mod flannel;
 pub mod index;
 pub mod networks;
 pub mod node;

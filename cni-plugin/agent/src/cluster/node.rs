@@ -1,5 +1,6 @@
 //! A Node object: the ranges of its pods and its addresses.
 
+use super::flannel::Annotations;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, Object};
@@ -54,6 +55,8 @@ pub struct Node {
     pub ranges: Vec<Result<IpNet, String>>,
     /// Addresses of type `InternalIP`. Texts that are not addresses are left out.
     pub addresses: Vec<IpAddr>,
+    /// Flannel's annotations.
+    pub flannel: Annotations,
 }
 
 impl Node {
@@ -79,6 +82,11 @@ impl Node {
             created: metadata.creation_timestamp.as_ref().map_or(0, seconds),
             ranges,
             addresses,
+            flannel: metadata
+                .annotations
+                .as_ref()
+                .map(Annotations::of)
+                .unwrap_or_default(),
         })
     }
 
@@ -134,6 +142,7 @@ mod tests {
                     Err("x".into()),
                 ],
                 addresses: vec!["10.99.0.11".parse().expect("an address")],
+                flannel: Annotations::default(),
             }
         );
         let gateways = ["10.244.1.0/24", "fd00::/64"]

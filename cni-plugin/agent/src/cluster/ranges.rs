@@ -246,6 +246,7 @@ impl<'a> Taken<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::flannel::Annotations;
 
     fn node(name: &str, created: i64, ranges: &[&str]) -> Node {
         Node {
@@ -257,6 +258,7 @@ mod tests {
                 .map(|text| text.parse().ok().ok_or((*text).to_owned()))
                 .collect(),
             addresses: Vec::new(),
+            flannel: Annotations::default(),
         }
     }
 

@@ -290,6 +290,7 @@ fn cut(text: &str, longest: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::flannel::Annotations;
 
     fn node() -> Node {
         Node {
@@ -298,6 +299,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: Vec::new(),
+            flannel: Annotations::default(),
         }
     }
 

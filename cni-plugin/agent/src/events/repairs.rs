@@ -61,6 +61,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: Vec::new(),
+            flannel: crate::cluster::flannel::Annotations::default(),
         };
         let news = Warning {
             reason: Reason::Repaired,

@@ -6,7 +6,7 @@
 //! ```
 
 use super::routes::{Desired, Dev, Fdb, Neighbour, Present, Route, Rule, State, Table};
-use super::vxlan::{self, Found, Vxlan};
+use super::vxlan::{Found, Name, Vxlan};
 use crate::repair::Kind;
 use braid_core::name::Mac;
 use ipnet::IpNet;
@@ -48,6 +48,18 @@ pub enum Change {
     Replace(Thing),
     /// Deletes the agent's own object.
     Delete(Thing),
+    /// Makes a route flanneld's, which keeps it.
+    HandOver(Route),
+}
+
+/// A change with the VXLAN link that it may name. It prints as the command that an administrator
+/// would type.
+#[derive(Debug, Clone, Copy)]
+pub struct Command<'a> {
+    /// The change.
+    pub change: &'a Change,
+    /// The VXLAN link.
+    pub link: Name,
 }
 
 /// Returns the changes from `present` to `desired`.
@@ -57,13 +69,23 @@ pub fn changes(present: &Present, desired: &Desired) -> Vec<Change> {
     if let Some(link) = desired.link {
         changes.extend(link_changes(present.link.as_ref(), link));
     }
-    changes.extend(additions(&own, &desired.state));
+    changes.extend(additions(&own, desired, &present.of_flanneld));
     let is_kept = desired.link.is_some();
     changes.extend(deletions(&own, &desired.state, is_kept));
-    if !is_kept && present.link.as_ref().is_some_and(|link| !link.is_foreign()) {
+    // Other nodes may still send through flannel's link, and flanneld leaves it too.
+    let is_own = !present.name.is_flannels();
+    let mut found = present.link.iter().filter(|link| !link.is_foreign());
+    if !is_kept && is_own && found.next().is_some() {
         changes.push(Change::DeleteLink);
     }
     changes
+}
+
+/// Returns the changes that leave the routes of [`Present`] to flanneld.
+pub fn handed_over(present: &Present) -> Vec<Change> {
+    let routes = present.state.routes.iter();
+    let main = routes.filter(|route| route.table == Table::Main);
+    main.cloned().map(Change::HandOver).collect()
 }
 
 /// Returns the agent's own present objects. Those on a link that is created again are gone by then.
@@ -106,7 +128,8 @@ fn link_changes(present: Option<&Found>, desired: Vxlan) -> Vec<Change> {
     changes
 }
 
-fn additions(own: &State, desired: &State) -> Vec<Change> {
+fn additions(own: &State, desired: &Desired, of_flanneld: &BTreeSet<IpNet>) -> Vec<Change> {
+    let desired = &desired.state;
     let mut changes = Vec::new();
     for address in desired.addresses.difference(&own.addresses) {
         changes.push(Change::Add(Thing::Address(*address)));
@@ -124,7 +147,8 @@ fn additions(own: &State, desired: &State) -> Vec<Change> {
         .partition(|route| route.table == Table::Probes);
     let set = |route: &Route| {
         let thing = Thing::Route(route.clone());
-        if present.contains(&(route.table, route.dst)) {
+        let is_flannels = route.table == Table::Main && of_flanneld.contains(&route.dst);
+        if is_flannels || present.contains(&(route.table, route.dst)) {
             Change::Replace(thing)
         } else {
             Change::Add(thing)
@@ -214,7 +238,8 @@ impl Change {
             | Self::SetMac(_)
             | Self::SetMtu(_)
             | Self::SetUp
-            | Self::DeleteLink => None,
+            | Self::DeleteLink
+            | Self::HandOver(_) => None,
             Self::Add(thing) | Self::Replace(thing) | Self::Delete(thing) => Some(thing),
         }
     }
@@ -222,6 +247,7 @@ impl Change {
     /// Returns the kind of the changed object.
     pub fn kind(&self) -> Kind {
         match self.thing() {
+            None if matches!(self, Self::HandOver(_)) => Kind::Route,
             None => Kind::Link,
             Some(Thing::Address(_)) => Kind::Address,
             Some(Thing::Fdb(_)) => Kind::Fdb,
@@ -237,28 +263,31 @@ impl Change {
     }
 }
 
-impl Display for Change {
-    /// Prints the command that an administrator would type.
+impl Display for Command<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let dev = vxlan::NAME;
-        let (verb, thing) = match self {
-            Self::Create(link) => return write!(f, "ip link add {link}"),
-            Self::SetMac(mac) => return write!(f, "ip link set {dev} address {mac}"),
-            Self::SetMtu(mtu) => return write!(f, "ip link set {dev} mtu {mtu}"),
-            Self::SetUp => return write!(f, "ip link set {dev} up"),
-            Self::DeleteLink => return write!(f, "ip link del {dev}"),
-            Self::Add(thing) => ("add", thing),
-            Self::Replace(thing) => ("replace", thing),
-            Self::Delete(thing) => ("del", thing),
+        let link = self.link;
+        let (verb, thing) = match self.change {
+            Change::Create(link) => return write!(f, "ip link add {link}"),
+            Change::SetMac(mac) => return write!(f, "ip link set {link} address {mac}"),
+            Change::SetMtu(mtu) => return write!(f, "ip link set {link} mtu {mtu}"),
+            Change::SetUp => return write!(f, "ip link set {link} up"),
+            Change::DeleteLink => return write!(f, "ip link del {link}"),
+            Change::HandOver(route) => {
+                let (dst, via) = (route.dst, route.via);
+                return write!(f, "ip route change {dst} via {via} proto boot");
+            }
+            Change::Add(thing) => ("add", thing),
+            Change::Replace(thing) => ("replace", thing),
+            Change::Delete(thing) => ("del", thing),
         };
         match thing {
             Thing::Address(address) => {
-                write!(f, "ip address {verb} {} dev {dev}", IpNet::from(*address))
+                write!(f, "ip address {verb} {} dev {link}", IpNet::from(*address))
             }
-            Thing::Fdb(entry) => write!(f, "bridge fdb {verb} {entry}"),
-            Thing::Neighbour(neighbour) => write!(f, "ip neigh {verb} {neighbour}"),
+            Thing::Fdb(entry) => entry.print(verb, link, f),
+            Thing::Neighbour(neighbour) => neighbour.print(verb, link, f),
             Thing::Rule(rule) => rule.print(verb, f),
-            Thing::Route(route) => route.print(verb, f),
+            Thing::Route(route) => route.print(verb, link, f),
         }
     }
 }

@@ -50,7 +50,8 @@ impl Settled {
                 | Change::SetMac(_)
                 | Change::SetMtu(_)
                 | Change::SetUp
-                | Change::DeleteLink => true,
+                | Change::DeleteLink
+                | Change::HandOver(_) => true,
             };
             judged.push(Judged {
                 change,
@@ -67,7 +68,7 @@ impl Settled {
                 self.link.is_some() && self.link == desired.link
             }
             // The link is created again with its settings, or is no longer needed.
-            Change::DeleteLink => false,
+            Change::DeleteLink | Change::HandOver(_) => false,
             Change::Add(thing) | Change::Replace(thing) => self.has(thing),
             Change::Delete(thing) => self.is_known && !self.has(thing),
         }
@@ -136,7 +137,7 @@ fn remove(state: &mut State, thing: &Thing) {
 mod tests {
     use super::super::changes::changes;
     use super::super::routes::{Neighbour, Present};
-    use super::super::vxlan::{Found, Settings, mac};
+    use super::super::vxlan::{Found, Name, Settings, mac};
     use super::*;
     use std::net::IpAddr;
 
@@ -160,8 +161,10 @@ mod tests {
             id: 4626,
             port: 4789,
             local,
+            underlay: None,
         };
         let link = Vxlan {
+            name: Name::Braid,
             settings,
             mac: mac("a"),
             mtu: 1450,
@@ -197,6 +200,7 @@ mod tests {
         Present {
             link: desired.link.map(found),
             state: desired.state.clone(),
+            ..Present::default()
         }
     }
 

@@ -1,12 +1,13 @@
 //! Traffic between nodes: compares the kernel with the cluster, and changes the kernel.
 
-use super::changes::{Change, Thing, changes};
+use super::changes::{Change, Thing, changes, handed_over};
 use super::drift::{Judged, Settled};
-use super::kernel::{Kernel, Uplink};
+use super::kernel::{Families, Kernel, Uplink};
+use super::mark;
 use super::peers::{self, Situation, Target, Unrouted};
 use super::probe::Prober;
 use super::routes::{Desired, Dev, Present, Route, Table};
-use super::vxlan::{self, Vxlan};
+use super::vxlan::{self, Name, Vxlan};
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
@@ -25,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// The kernel's socket, and the probes of direct paths.
 #[derive(Debug)]
 pub struct Fabric {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     /// Runs in mode `auto`.
     prober: Option<Prober>,
     /// Time since when the mode needs no VXLAN link; `None` while it does.
@@ -115,18 +116,20 @@ impl Fabric {
         let reserved = reserved(&wanted, &ranges);
         let (accepted, ignored) = ranges::judge(wanted.index.nodes(), &own.name, &reserved);
         let lookups = match config.mode {
-            Mode::None => peers::Lookups::new(),
+            // Mode `flannel` has comparisons of its own.
+            Mode::None | Mode::Flannel => peers::Lookups::new(),
             Mode::Auto | Mode::Direct | Mode::Vxlan => {
                 self.kernel.lookups(&peers::addresses(&accepted)).await?
             }
         };
-        let present = self.kernel.present().await?;
+        let present = self.kernel.present(Name::Braid, Families::Both).await?;
         let (link, refused) = link(&wanted, &present);
         let situation = Situation {
             mode: config.mode,
             own,
             ranges: &ranges,
             link,
+            mac: |node| Some(vxlan::mac(&node.name)),
             accepted: &accepted,
             lookups: &lookups,
         };
@@ -146,7 +149,7 @@ impl Fabric {
         };
         let changes = changes(&present, &desired);
         let judged = self.settled.judge(changes, &desired, is_flapping);
-        let judged = due(judged, repairs);
+        let judged = self.without_pauses(judged, repairs);
         let done = self.apply(judged, &accepted, &mut outcome, repairs).await;
         set_reverse_path_filter(&desired, &mut outcome);
         let accepted: BTreeSet<IpNet> = outcome.accepted.iter().copied().collect();
@@ -167,13 +170,28 @@ impl Fabric {
 
     /// Deletes all that the agent has in the kernel.
     pub async fn clear(&mut self) -> Result<(), Error> {
-        self.prober = None;
-        let present = self.kernel.present().await?;
-        for change in changes(&present, &Desired::default()) {
-            self.kernel.change(&change).await?;
-            tracing::info!(%change, "changed a {}", change.noun());
+        self.stop_probes();
+        let present = self.kernel.present(Name::Braid, Families::Both).await?;
+        // flanneld keeps routes that it finds.
+        let mut changes = if mark::is_set() {
+            handed_over(&present)
+        } else {
+            Vec::new()
+        };
+        if changes.is_empty() {
+            changes = self::changes(&present, &Desired::default());
         }
-        Ok(())
+        for change in changes {
+            self.kernel.change(&change).await?;
+            let command = self.kernel.command(&change);
+            tracing::info!(change = %command, "changed a {}", change.noun());
+        }
+        mark::delete()
+    }
+
+    /// Ends the probes of mode `auto`.
+    pub(super) fn stop_probes(&mut self) {
+        self.prober = None;
     }
 
     /// Deletes the bridge of pods if no pod is attached to it.
@@ -184,13 +202,60 @@ impl Fabric {
     /// Returns the direct paths that pass. The prober runs only in mode `auto`.
     fn passing(&mut self, situation: &Situation<'_>, present: &Present) -> BTreeSet<Target> {
         if situation.mode != Mode::Auto {
-            self.prober = None;
+            self.stop_probes();
             return BTreeSet::new();
         }
         let targets = peers::targets(situation);
         let routed = routed(&targets, &present.state.routes);
         let prober = self.prober.get_or_insert_with(Prober::start);
         prober.assign(&targets, &routed)
+    }
+
+    /// Returns the changes without the repairs that wait for the end of a pause.
+    fn without_pauses(&self, mut changes: Vec<Judged>, repairs: &mut Repairs) -> Vec<Judged> {
+        let now = Instant::now();
+        let is_broken = changes
+            .iter()
+            .any(|judged| judged.change.is_of_link() && judged.is_counted);
+        if is_broken && !repairs.may_restore(&format!("link {}", vxlan::NAME), now) {
+            changes.retain(|judged| match judged.change.thing() {
+                None => false,
+                Some(thing) => !thing.is_on_link(),
+            });
+        }
+        changes.retain(|judged| {
+            let Some(thing) = judged.change.thing().filter(|_| judged.is_counted) else {
+                return true;
+            };
+            let name = self
+                .kernel
+                .command(&Change::Replace(thing.clone()))
+                .to_string();
+            repairs.may_restore(&name, now)
+        });
+        changes
+    }
+
+    /// Makes the kernel's objects the desired ones. Nothing counts as a repair.
+    pub(super) async fn make(
+        &self,
+        present: &Present,
+        desired: &Desired,
+        accepted: &[Accepted<'_>],
+        outcome: &mut Outcome,
+    ) {
+        let unjudged = |change| Judged {
+            change,
+            repair: None,
+            is_counted: false,
+        };
+        let changes = changes(present, desired)
+            .into_iter()
+            .map(unjudged)
+            .collect();
+        self.apply(changes, accepted, outcome, &mut Repairs::default())
+            .await;
+        set_reverse_path_filter(desired, outcome);
     }
 
     /// Carries out the changes. A failed one blocks none of the others.
@@ -207,9 +272,10 @@ impl Fabric {
             let thing = change.thing().cloned();
             match self.kernel.change(&change).await {
                 Ok(true) => {
-                    tracing::info!(%change, "changed the {}", change.noun());
+                    let command = self.kernel.command(&change);
+                    tracing::info!(change = %command, "changed the {}", change.noun());
                     if let Some(kind) = repair {
-                        repairs.made(kind, || change.to_string());
+                        repairs.made(kind, || command.to_string());
                     }
                     done.deleted.extend(thing.filter(|_| is_deleted));
                 }
@@ -239,34 +305,11 @@ struct Done {
     deleted: Vec<Thing>,
 }
 
-/// Returns the changes without the repairs that wait for the end of a pause.
-fn due(mut changes: Vec<Judged>, repairs: &mut Repairs) -> Vec<Judged> {
-    let now = Instant::now();
-    let is_broken = changes
-        .iter()
-        .any(|judged| judged.change.is_of_link() && judged.is_counted);
-    if is_broken && !repairs.may_restore(&format!("link {}", vxlan::NAME), now) {
-        changes.retain(|judged| match judged.change.thing() {
-            None => false,
-            Some(thing) => !thing.is_on_link(),
-        });
-    }
-    changes.retain(|judged| {
-        let Some(thing) = judged.change.thing().filter(|_| judged.is_counted) else {
-            return true;
-        };
-        let name = Change::Replace(thing.clone()).to_string();
-        repairs.may_restore(&name, now)
-    });
-    changes
-}
-
 /// Accepts packets of a node that arrive through VXLAN while this node sends to it directly.
 fn set_reverse_path_filter(desired: &Desired, outcome: &mut Outcome) {
-    let key = format!("net/ipv4/conf/{}/rp_filter", vxlan::NAME);
-    if desired.link.is_some()
-        && let Err(err) = sysctl::ensure(&key, "0")
-    {
+    let Some(link) = desired.link else { return };
+    let key = format!("net/ipv4/conf/{}/rp_filter", link.name);
+    if let Err(err) = sysctl::ensure(&key, "0") {
         let err = Error::new(format_args!("set {key} to 0"), err);
         outcome.failed.get_or_insert(err);
     }
@@ -274,7 +317,7 @@ fn set_reverse_path_filter(desired: &Desired, outcome: &mut Outcome) {
 
 /// Returns the ranges and addresses that no other node's pods may have. A local network around the
 /// node's own pods, such as 10.0.0.0/8, is not reserved, since it is around all of the cluster's.
-fn reserved(wanted: &Wanted<'_>, own: &[IpNet]) -> Reserved {
+pub(super) fn reserved(wanted: &Wanted<'_>, own: &[IpNet]) -> Reserved {
     let mut addresses: BTreeSet<IpAddr> = wanted.server.into_iter().collect();
     addresses.extend(&wanted.own.addresses);
     let mut local = wanted.uplink.others.clone();
@@ -298,7 +341,7 @@ fn link(wanted: &Wanted<'_>, present: &Present) -> (Option<Vxlan>, Option<Error>
     } = wanted;
     let link = match config.mode {
         Mode::Auto | Mode::Vxlan => Vxlan::of(own, config.vxlan, uplink.mtu),
-        Mode::Direct | Mode::None => None,
+        Mode::Direct | Mode::Flannel | Mode::None => None,
     };
     match (&link, &present.link) {
         (Some(_), Some(found)) if found.is_foreign() => {

@@ -92,6 +92,11 @@ impl Host {
         compared
     }
 
+    /// Returns the routes and links of traffic between nodes, for a mode with comparisons of its own.
+    pub fn fabric(&mut self) -> &mut Fabric {
+        &mut self.fabric
+    }
+
     /// Enables forwarding.
     pub fn forward(&mut self, uplink: &Uplink) -> Result<(), Error> {
         let disabled = forwarding::disabled()?;

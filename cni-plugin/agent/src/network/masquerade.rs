@@ -91,6 +91,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::flannel::Annotations;
     use std::net::IpAddr;
 
     /// Returns true if the address sees the addresses of pods.
@@ -110,6 +111,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: vec!["192.0.2.7".parse().expect("an address")],
+            flannel: Annotations::default(),
         };
         let masquerade = Masquerade::of(
             &[range("10.244.1.0/24")],

@@ -9,6 +9,7 @@
 //!  own ranges, MTU ─► conflist: text ─► file
 //!  own ranges, all ranges ─► masquerade ─► table inet braid-cluster
 //!  own ranges, all ranges ─► firewall ─► rules in chains of other programs
+//!  flannel: links, file and annotations of flanneld, in its mode
 //!  forwarding: sysctls
 //!  host: all of these, after changes of the cluster or the kernel
 //! ```
@@ -18,9 +19,11 @@ pub mod conflist;
 pub mod drift;
 pub mod fabric;
 pub mod firewall;
+pub mod flannel;
 pub mod forwarding;
 pub mod host;
 pub mod kernel;
+pub mod mark;
 pub mod masquerade;
 pub mod mtu;
 pub mod peers;

@@ -10,7 +10,8 @@ pub fn of_pods(config: &Config, underlay: Option<Underlay>, uplink_mtu: u32) -> 
         return mtu;
     }
     match config.mode {
-        Mode::Direct | Mode::None => uplink_mtu,
+        // Flannel's own configuration decides in mode `flannel`.
+        Mode::Direct | Mode::Flannel | Mode::None => uplink_mtu,
         Mode::Auto | Mode::Vxlan => {
             uplink_mtu.saturating_sub(underlay.map_or(0, Underlay::overhead))
         }

@@ -1,10 +1,11 @@
 //! The desired state: how packets reach the pods of each other node.
 
 use super::routes::{Desired, Dev, Fdb, Lookup, Neighbour, Route, Rule, State, Table};
-use super::vxlan::{self, Underlay, Vxlan};
+use super::vxlan::{Underlay, Vxlan};
 use crate::cluster::config::Mode;
 use crate::cluster::node::Node;
 use crate::cluster::ranges::Accepted;
+use braid_core::name::Mac;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,6 +35,8 @@ pub struct Situation<'a> {
     pub ranges: &'a [IpNet],
     /// The VXLAN link; `None` in modes without one.
     pub link: Option<Vxlan>,
+    /// Returns the MAC of another node's VXLAN link; `None` if it is not known.
+    pub mac: fn(&Node) -> Option<Mac>,
     /// Ranges of other nodes.
     pub accepted: &'a [Accepted<'a>],
     /// Answers of the kernel for [`addresses`].
@@ -56,8 +59,8 @@ pub struct Unrouted {
 enum Path {
     /// Through the node's `InternalIP` on a shared link.
     Direct(Target),
-    /// Through the VXLAN link, to this underlay address.
-    Vxlan(IpAddr),
+    /// Through the VXLAN link.
+    Vxlan,
 }
 
 /// Returns the addresses to look up.
@@ -127,10 +130,14 @@ pub fn desired(situation: &Situation<'_>, passing: &BTreeSet<Target>) -> (Desire
             break;
         }
         let tunnel = tunnel(situation, accepted.node, &pods);
-        if let Ok(dst) = tunnel {
-            reach_by_vxlan(&mut state, accepted, dst);
-        }
         let direct = direct(situation, accepted, &pods);
+        // flanneld makes no entries for a node that it reaches directly.
+        let is_left_out = situation.mode == Mode::Flannel && direct.is_ok();
+        if let Ok(end) = &tunnel
+            && !is_left_out
+        {
+            reach_by_vxlan(&mut state, accepted, end);
+        }
         match path(situation.mode, direct, tunnel, passing) {
             Ok(path) => {
                 state.routes.insert(route(accepted.range, path));
@@ -148,8 +155,8 @@ pub fn desired(situation: &Situation<'_>, passing: &BTreeSet<Target>) -> (Desire
 
 /// Adds the entries by which the VXLAN link reaches the range. In mode `auto` they exist also while
 /// its route is direct, so that the route alone decides.
-fn reach_by_vxlan(state: &mut State, accepted: &Accepted<'_>, dst: IpAddr) {
-    let mac = vxlan::mac(&accepted.node.name);
+fn reach_by_vxlan(state: &mut State, accepted: &Accepted<'_>, end: &Fdb) {
+    let Fdb { mac, dst } = *end;
     state.fdb.insert(Fdb { mac, dst });
     state.neighbours.insert(Neighbour {
         dst: accepted.range.network(),
@@ -160,7 +167,7 @@ fn reach_by_vxlan(state: &mut State, accepted: &Accepted<'_>, dst: IpAddr) {
 fn route(dst: IpNet, path: Path) -> Route {
     let (via, dev) = match path {
         Path::Direct(Target { via, link, .. }) => (via, Dev::Index(link)),
-        Path::Vxlan(_) => (dst.network(), Dev::Vxlan),
+        Path::Vxlan => (dst.network(), Dev::Vxlan),
     };
     Route {
         table: Table::Main,
@@ -173,18 +180,22 @@ fn route(dst: IpNet, path: Path) -> Route {
 fn path(
     mode: Mode,
     direct: Result<Target, &'static str>,
-    tunnel: Result<IpAddr, &'static str>,
+    tunnel: Result<Fdb, &'static str>,
     passing: &BTreeSet<Target>,
 ) -> Result<Path, &'static str> {
     match mode {
         Mode::None => Err("the mode is none"),
         Mode::Direct => direct.map(Path::Direct),
-        Mode::Vxlan => tunnel.map(Path::Vxlan),
+        Mode::Vxlan => tunnel.map(|_| Path::Vxlan),
+        Mode::Flannel => match direct {
+            Ok(target) => Ok(Path::Direct(target)),
+            Err(_) => tunnel.map(|_| Path::Vxlan),
+        },
         Mode::Auto => match (direct, tunnel) {
             (Ok(target), Ok(_)) if passing.contains(&target) => Ok(Path::Direct(target)),
             // The only path needs no probe.
             (Ok(target), Err(_)) => Ok(Path::Direct(target)),
-            (_, tunnel) => tunnel.map(Path::Vxlan),
+            (_, tunnel) => tunnel.map(|_| Path::Vxlan),
         },
     }
 }
@@ -216,13 +227,13 @@ fn direct(
 const OF_PODS: &str = "the node's InternalIP is in a range of pods";
 const DUPLICATE: &str = "the node's InternalIP is an address of this node";
 
-/// Returns the underlay address of the node. An unreachable one is kept: while the uplink is down,
-/// nothing is gained by a change.
+/// Returns the other end of the tunnel to the node. An unreachable one is kept: while the uplink is
+/// down, nothing is gained by a change.
 fn tunnel(
     situation: &Situation<'_>,
     node: &Node,
     pods: &BTreeMap<IpAddr, IpNet>,
-) -> Result<IpAddr, &'static str> {
+) -> Result<Fdb, &'static str> {
     if situation.link.is_none() {
         return Err("there is no VXLAN link");
     }
@@ -240,7 +251,8 @@ fn tunnel(
     if is_of_pods(address, pods) {
         return Err(OF_PODS);
     }
-    Ok(address)
+    let mac = (situation.mac)(node).ok_or("the node has no MAC of a VXLAN link")?;
+    Ok(Fdb { mac, dst: address })
 }
 
 fn is_of_pods(address: IpAddr, pods: &BTreeMap<IpAddr, IpNet>) -> bool {

@@ -1,11 +1,11 @@
 //! State of the agent in the kernel for traffic to other nodes: routes, neighbours, FDB entries,
 //! rules, and the addresses of the VXLAN link.
 
-use super::vxlan::{self, Found, Vxlan};
+use super::vxlan::{Found, Name, Vxlan};
 use braid_core::name::Mac;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
-use std::fmt::{Display, Formatter};
+use std::fmt::Formatter;
 use std::net::IpAddr;
 
 /// `rtm_protocol` of the agent's routes, rules and neighbours. The agent changes none of another
@@ -100,16 +100,24 @@ pub struct Desired {
 /// Present link and state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Present {
-    /// The link with the name of the VXLAN link.
+    /// Name of the VXLAN link.
+    pub name: Name,
+    /// The link with this name.
     pub link: Option<Found>,
+    /// Ranges with a route that flanneld may have made. The agent replaces it.
+    pub of_flanneld: BTreeSet<IpNet>,
     /// Everything else, with the FDB entries of other programs, see [`Present::own_fdb`].
     pub state: State,
 }
 
 impl Present {
     /// Returns the agent's own FDB entries. The kernel stores no owner for them, so an entry is the
-    /// agent's if its MAC is that of one of the agent's neighbours, present or desired.
+    /// agent's if its MAC is that of one of the agent's neighbours, present or desired. On flannel's
+    /// links all are.
     pub fn own_fdb(&self, desired: &State) -> BTreeSet<Fdb> {
+        if self.name.is_flannels() {
+            return self.state.fdb.clone();
+        }
         let neighbours = self.state.neighbours.iter().chain(&desired.neighbours);
         let mut macs: BTreeSet<Mac> = neighbours.map(|neighbour| neighbour.mac).collect();
         macs.extend(desired.fdb.iter().map(|entry| entry.mac));
@@ -140,8 +148,8 @@ fn family_option(address: IpAddr) -> &'static str {
 }
 
 impl Route {
-    /// Prints `ip route <verb> …`.
-    pub(super) fn print(&self, verb: &str, f: &mut Formatter<'_>) -> std::fmt::Result {
+    /// Prints `ip route <verb> …`. `link` is the VXLAN link.
+    pub(super) fn print(&self, verb: &str, link: Name, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { dst, via, .. } = self;
         let option = family_option(dst.addr());
         let other = match (dst, via) {
@@ -150,7 +158,7 @@ impl Route {
         };
         write!(f, "ip{option} route {verb} {dst} via {other}{via} dev ")?;
         match self.dev {
-            Dev::Vxlan => write!(f, "{} onlink", vxlan::NAME)?,
+            Dev::Vxlan => write!(f, "{link} onlink")?,
             Dev::Index(index) => write!(f, "if{index}")?,
         }
         if self.table == Table::Probes {
@@ -173,19 +181,24 @@ impl Rule {
     }
 }
 
-impl Display for Neighbour {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (dst, mac, dev) = (self.dst, self.mac, vxlan::NAME);
+impl Neighbour {
+    /// Prints `ip neigh <verb> …` on the VXLAN link.
+    pub(super) fn print(&self, verb: &str, link: Name, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (dst, mac) = (self.dst, self.mac);
         write!(
             f,
-            "{dst} lladdr {mac} dev {dev} nud permanent protocol {PROTOCOL}"
+            "ip neigh {verb} {dst} lladdr {mac} dev {link} nud permanent protocol {PROTOCOL}"
         )
     }
 }
 
-impl Display for Fdb {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (dst, mac, dev) = (self.dst, self.mac, vxlan::NAME);
-        write!(f, "{mac} dev {dev} dst {dst} self permanent")
+impl Fdb {
+    /// Prints `bridge fdb <verb> …` on the VXLAN link.
+    pub(super) fn print(&self, verb: &str, link: Name, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (dst, mac) = (self.dst, self.mac);
+        write!(
+            f,
+            "bridge fdb {verb} {mac} dev {link} dst {dst} self permanent"
+        )
     }
 }

@@ -1,10 +1,11 @@
 //! Decisions about traffic between nodes, printed as the commands of an administrator.
 
-use super::changes::changes;
+use super::changes::{Command, changes};
 use super::peers::{Lookups, Situation, Target, Unrouted, addresses, desired, targets};
 use super::routes::{Desired, Fdb, Lookup, Neighbour, Present, State};
 use super::vxlan::{Found, Vxlan, mac};
 use crate::cluster::config::{self, Mode};
+use crate::cluster::flannel::Annotations;
 use crate::cluster::node::Node;
 use crate::cluster::ranges::Accepted;
 use ipnet::IpNet;
@@ -23,6 +24,7 @@ fn node(name: &str, ranges: &[&str], addresses: &[&str]) -> Node {
         created: 0,
         ranges: parsed.collect(),
         addresses: addresses.iter().map(|text| addr(text)).collect(),
+        flannel: Annotations::default(),
     }
 }
 
@@ -72,13 +74,14 @@ impl Cluster {
         }
         let link = match self.mode {
             Mode::Auto | Mode::Vxlan => Vxlan::of(own, config::Vxlan::default(), 1500),
-            Mode::Direct | Mode::None => None,
+            Mode::Direct | Mode::Flannel | Mode::None => None,
         };
         decide(&Situation {
             mode: self.mode,
             own,
             ranges: &ranges,
             link,
+            mac: |node| Some(mac(&node.name)),
             accepted: &accepted,
             lookups: &lookups,
         })
@@ -98,12 +101,18 @@ fn carried_out(desired: &Desired) -> Present {
     Present {
         link: desired.link.map(found),
         state: desired.state.clone(),
+        ..Present::default()
     }
 }
 
 fn printed(present: &Present, desired: &Desired) -> Vec<String> {
-    let changes = changes(present, desired);
-    changes.iter().map(ToString::to_string).collect()
+    let mut commands = Vec::new();
+    for change in changes(present, desired) {
+        let change = &change;
+        let link = present.name;
+        commands.push(Command { change, link }.to_string());
+    }
+    commands
 }
 
 /// Returns the changes from nothing.

@@ -1,4 +1,4 @@
-//! The VXLAN link `braid-vxlan`: its settings, its MAC, and the family of its underlay.
+//! VXLAN links: `braid-vxlan` and flannel's. Their settings, MACs, and the family of the underlay.
 
 use crate::cluster::config;
 use crate::cluster::node::Node;
@@ -7,8 +7,37 @@ use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
 use std::net::IpAddr;
 
-/// Name of the link.
+/// Name of the agent's own link.
 pub const NAME: &str = "braid-vxlan";
+
+/// Name of a VXLAN link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// [`NAME`].
+    #[default]
+    Braid,
+    /// Flannel's link for IPv4, with the VXLAN network identifier.
+    Flannel(u32),
+    /// Flannel's link for IPv6.
+    FlannelV6(u32),
+}
+
+impl Name {
+    /// True for a link that flanneld may have made, and may take over.
+    pub fn is_flannels(self) -> bool {
+        self != Self::Braid
+    }
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Braid => f.write_str(NAME),
+            Self::Flannel(id) => write!(f, "flannel.{id}"),
+            Self::FlannelV6(id) => write!(f, "flannel-v6.{id}"),
+        }
+    }
+}
 
 /// Settings that the kernel cannot change on a link. A link with others is deleted and created
 /// again.
@@ -20,11 +49,15 @@ pub struct Settings {
     pub port: u16,
     /// The node's own address, the source of the outer packets.
     pub local: IpAddr,
+    /// Index of the underlay's link; `None` if the kernel's routes choose it.
+    pub underlay: Option<u32>,
 }
 
 /// The VXLAN link of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vxlan {
+    /// Name.
+    pub name: Name,
     /// Settings for the whole life of the link.
     pub settings: Settings,
     /// Hardware address.
@@ -109,10 +142,12 @@ impl Vxlan {
     pub fn of(own: &Node, config: config::Vxlan, uplink_mtu: u32) -> Option<Self> {
         let underlay = Underlay::of(&own.addresses)?;
         Some(Self {
+            name: Name::Braid,
             settings: Settings {
                 id: config.id,
                 port: config.port,
                 local: underlay.first(&own.addresses)?,
+                underlay: None,
             },
             mac: mac(&own.name),
             mtu: uplink_mtu.saturating_sub(underlay.overhead()),
@@ -134,13 +169,22 @@ pub fn mac(node: &str) -> Mac {
 
 impl Display for Vxlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Settings { id, port, local } = self.settings;
-        let (mac, mtu) = (self.mac, self.mtu);
-        write!(
-            f,
-            "{NAME} address {mac} mtu {mtu} addrgenmode none up type vxlan id {id} local {local} \
-             dstport {port} nolearning"
-        )
+        let Settings {
+            id,
+            port,
+            local,
+            underlay,
+        } = self.settings;
+        let (name, mac, mtu) = (self.name, self.mac, self.mtu);
+        write!(f, "{name} address {mac} mtu {mtu}")?;
+        if !name.is_flannels() {
+            f.write_str(" addrgenmode none")?;
+        }
+        write!(f, " up type vxlan id {id} local {local}")?;
+        if let Some(underlay) = underlay {
+            write!(f, " dev if{underlay}")?;
+        }
+        write!(f, " dstport {port} nolearning")
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{ADD, Kernel, errno, family_of};
 use crate::error::Error;
-use crate::network::changes::Change;
-use crate::network::vxlan::{self, Found, Settings, Vxlan};
+use crate::network::changes::{Change, Command};
+use crate::network::vxlan::{Found, Settings, Vxlan};
 use braid_core::name::Mac;
 use braid_node::sys::sysctl;
 use ipnet::IpNet;
@@ -26,6 +26,8 @@ pub struct Uplink {
     pub name: String,
     /// MTU in bytes.
     pub mtu: u32,
+    /// The node's own address on the link.
+    pub address: IpAddr,
     /// Networks of its addresses.
     pub networks: Vec<IpNet>,
     /// Networks of other links.
@@ -37,6 +39,8 @@ pub struct Uplink {
 struct Networks {
     /// Index of the uplink.
     link: u32,
+    /// The node's own address on it.
+    address: IpAddr,
     of_link: Vec<IpNet>,
     /// Networks of other links, except for single addresses (/32, /128).
     of_others: Vec<IpNet>,
@@ -45,8 +49,9 @@ struct Networks {
 impl Kernel {
     /// Reads the link with the name of the VXLAN link.
     pub(super) async fn vxlan(&self) -> Result<Option<Found>, Error> {
+        let name = self.vxlan_name.get();
         let mut request = LinkMessage::default();
-        request.attributes = vec![LinkAttribute::IfName(vxlan::NAME.to_owned())];
+        request.attributes = vec![LinkAttribute::IfName(name.to_string())];
         let request = RouteNetlinkMessage::GetLink(request);
         let found = match self.exchange(request, 0).await {
             Ok(answer) => match answer.messages.first() {
@@ -54,7 +59,7 @@ impl Kernel {
                 _ => None,
             },
             Err(failure) if failure.errno == errno::ENODEV => None,
-            Err(failure) => return Err(failure.during(format_args!("read link {}", vxlan::NAME))),
+            Err(failure) => return Err(failure.during(format_args!("read link {name}"))),
         };
         let own = found.as_ref().filter(|link| !link.is_foreign());
         self.vxlan_index.set(own.map(|link| link.index));
@@ -62,17 +67,17 @@ impl Kernel {
     }
 
     /// Carries out a change of the VXLAN link itself.
-    pub(super) async fn change_link(&self, change: &Change) -> Result<(), Error> {
-        if let Change::Create(link) = change {
-            return self.create(change, *link).await;
+    pub(super) async fn change_link(&self, command: Command<'_>) -> Result<(), Error> {
+        if let Change::Create(link) = command.change {
+            return self.create(command, *link).await;
         }
         let Some(index) = self.vxlan_index.get() else {
-            let why = format!("there is no link {}", vxlan::NAME);
-            return Err(Error::new(change, why));
+            let why = format!("there is no link {}", command.link);
+            return Err(Error::new(command, why));
         };
         let mut message = LinkMessage::default();
         message.header.index = index;
-        match change {
+        match command.change {
             Change::SetMac(mac) => {
                 message.attributes = vec![LinkAttribute::Address(mac.0.to_vec())];
             }
@@ -80,37 +85,38 @@ impl Kernel {
             Change::DeleteLink => {
                 self.vxlan_index.set(None);
                 let request = RouteNetlinkMessage::DelLink(message);
-                return self.done(change, request, 0).await;
+                return self.done(command, request, 0).await;
             }
             Change::SetUp
             | Change::Create(_)
             | Change::Add(_)
             | Change::Replace(_)
-            | Change::Delete(_) => set_up(&mut message),
+            | Change::Delete(_)
+            | Change::HandOver(_) => set_up(&mut message),
         }
-        self.done(change, RouteNetlinkMessage::SetLink(message), 0)
+        self.done(command, RouteNetlinkMessage::SetLink(message), 0)
             .await
     }
 
     /// Creates the link. The kernel sets `addr_gen_mode` only on an existing link, and it makes the
-    /// link-local address as soon as the link comes up.
-    async fn create(&self, change: &Change, link: Vxlan) -> Result<(), Error> {
+    /// link-local address as soon as the link comes up. Flannel's links have such an address.
+    async fn create(&self, command: Command<'_>, link: Vxlan) -> Result<(), Error> {
         let request = RouteNetlinkMessage::NewLink(creation(link));
-        self.done(change, request, ADD).await?;
+        self.done(command, request, ADD).await?;
         let index = self.vxlan().await?.map_or(0, |found| found.index);
         let mut message = LinkMessage::default();
         message.header.index = index;
         // A kernel without IPv6 refuses the attribute.
-        if has_ipv6() {
+        if has_ipv6() && !link.name.is_flannels() {
             let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
             let spec = vec![AfSpecUnspec::Inet6(vec![mode])];
             message.attributes = vec![LinkAttribute::AfSpecUnspec(spec)];
             let request = RouteNetlinkMessage::SetLink(message.clone());
-            self.done(change, request, 0).await?;
+            self.done(command, request, 0).await?;
             message.attributes.clear();
         }
         set_up(&mut message);
-        self.done(change, RouteNetlinkMessage::SetLink(message), 0)
+        self.done(command, RouteNetlinkMessage::SetLink(message), 0)
             .await
     }
 
@@ -139,13 +145,13 @@ impl Kernel {
 
     async fn done(
         &self,
-        change: &Change,
+        command: Command<'_>,
         request: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<(), Error> {
         match self.exchange(request, NLM_F_ACK | flags).await {
             Ok(_) => Ok(()),
-            Err(failure) => Err(failure.during(change)),
+            Err(failure) => Err(failure.during(command)),
         }
     }
 
@@ -192,6 +198,7 @@ impl Kernel {
     async fn link(&self, networks: Networks) -> Result<Uplink, Error> {
         let Networks {
             link,
+            address,
             of_link,
             of_others,
         } = networks;
@@ -216,6 +223,7 @@ impl Kernel {
                 index: link,
                 name,
                 mtu,
+                address,
                 networks: of_link,
                 others: of_others,
             }),
@@ -231,7 +239,10 @@ fn networks(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<Networks> {
     for (link, address) in present {
         by_address.entry(address.addr()).or_insert(*link);
     }
-    let link = *own.iter().find_map(|address| by_address.get(address))?;
+    let address = *own
+        .iter()
+        .find(|address| by_address.contains_key(address))?;
+    let link = *by_address.get(&address)?;
     let (mut of_link, mut of_others) = (Vec::new(), Vec::new());
     for (other, address) in present {
         if *other == link {
@@ -242,6 +253,7 @@ fn networks(own: &[IpAddr], present: &[(u32, IpNet)]) -> Option<Networks> {
     }
     Some(Networks {
         link,
+        address,
         of_link,
         of_others,
     })
@@ -268,8 +280,13 @@ fn unused_bridge(name: &str, links: &[LinkMessage]) -> Option<u32> {
 }
 
 fn creation(link: Vxlan) -> LinkMessage {
-    let Settings { id, port, local } = link.settings;
-    let data = vec![
+    let Settings {
+        id,
+        port,
+        local,
+        underlay,
+    } = link.settings;
+    let mut data = vec![
         InfoVxlan::Id(id),
         match local {
             IpAddr::V4(local) => InfoVxlan::Local(local),
@@ -282,9 +299,10 @@ fn creation(link: Vxlan) -> LinkMessage {
         InfoVxlan::UDPZeroCsumTX(false),
         InfoVxlan::UDPZeroCsumRX(false),
     ];
+    data.extend(underlay.map(InfoVxlan::Link));
     let mut message = LinkMessage::default();
     message.attributes = vec![
-        LinkAttribute::IfName(vxlan::NAME.to_owned()),
+        LinkAttribute::IfName(link.name.to_string()),
         LinkAttribute::Address(link.mac.0.to_vec()),
         LinkAttribute::Mtu(link.mtu),
         LinkAttribute::LinkInfo(vec![
@@ -329,7 +347,7 @@ fn parse(message: &LinkMessage) -> Found {
 
 /// Returns the settings of a VXLAN link; `None` if it has options that the agent does not use.
 fn settings(data: &[InfoVxlan]) -> Option<Settings> {
-    let (mut id, mut port, mut local) = (None, None, None);
+    let (mut id, mut port, mut local, mut underlay) = (None, None, None, None);
     for info in data {
         if let InfoVxlan::Id(found) = info {
             id = Some(*found);
@@ -339,6 +357,9 @@ fn settings(data: &[InfoVxlan]) -> Option<Settings> {
             local = Some(IpAddr::V4(*found));
         } else if let InfoVxlan::Local6(found) = info {
             local = Some(IpAddr::V6(*found));
+        } else if let InfoVxlan::Link(found) = info {
+            // The kernel reports a link that was deleted as 0.
+            underlay = Some(*found).filter(|index| *index != 0);
         } else if matches!(
             info,
             InfoVxlan::Learning(true)
@@ -350,7 +371,6 @@ fn settings(data: &[InfoVxlan]) -> Option<Settings> {
                 | InfoVxlan::Gpe
                 | InfoVxlan::Group(_)
                 | InfoVxlan::Group6(_)
-                | InfoVxlan::Link(_)
         ) {
             return None;
         }
@@ -359,6 +379,7 @@ fn settings(data: &[InfoVxlan]) -> Option<Settings> {
         id: id?,
         port: port?,
         local: local?,
+        underlay,
     })
 }
 
@@ -399,6 +420,7 @@ fn own_address(attributes: &[AddressAttribute]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::vxlan::{Name, mac};
 
     #[test]
     fn the_own_address_of_a_link_with_a_peer_is_not_the_peers() {
@@ -440,15 +462,20 @@ mod tests {
 
     #[test]
     fn the_link_survives_the_way_to_the_kernels_message_and_back() {
-        for local in ["192.0.2.1", "fd99::1"] {
+        for (local, name, underlay) in [
+            ("192.0.2.1", Name::Braid, None),
+            ("fd99::1", Name::FlannelV6(4626), Some(3)),
+        ] {
             let settings = Settings {
                 id: 4626,
                 port: 4789,
                 local: local.parse().expect("an address"),
+                underlay,
             };
             let link = Vxlan {
+                name,
                 settings,
-                mac: vxlan::mac("a"),
+                mac: mac("a"),
                 mtu: 1450,
             };
             let found = parse(&creation(link));

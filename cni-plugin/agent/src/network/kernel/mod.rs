@@ -16,16 +16,16 @@ mod rules;
 
 pub use links::Uplink;
 
-use super::changes::{Change, Thing};
-use super::routes::{Present, State};
-use super::vxlan;
+use super::changes::{Change, Command, Thing};
+use super::routes::{Dev, Present, Route, State};
+use super::vxlan::Name;
 use crate::error::Error;
 use futures_util::stream::StreamExt;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_MULTIPART,
     NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::route::RouteAddress;
+use netlink_packet_route::route::{RouteAddress, RouteProtocol};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::Handle;
 use std::cell::Cell;
@@ -54,6 +54,30 @@ const ATTEMPTS: usize = 4;
 /// Both families of addresses.
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
+/// Families of the routes and rules that a comparison covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Families {
+    /// Both.
+    Both,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+    /// None: the VXLAN link alone.
+    Neither,
+}
+
+impl Families {
+    fn list(self) -> &'static [AddressFamily] {
+        match self {
+            Self::Both => &FAMILIES,
+            Self::V4 => &FAMILIES[..1],
+            Self::V6 => &FAMILIES[1..],
+            Self::Neither => &[],
+        }
+    }
+}
+
 /// Flags of a request that adds an object, and fails if it exists.
 const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// Flags of a request that adds or replaces an object.
@@ -65,6 +89,8 @@ pub struct Kernel {
     handle: Handle,
     /// True after a request without an answer.
     is_dead: Cell<bool>,
+    /// Name of the VXLAN link, as read last.
+    vxlan_name: Cell<Name>,
     /// Index of the VXLAN link, as read last.
     vxlan_index: Cell<Option<u32>>,
 }
@@ -96,6 +122,7 @@ impl Kernel {
         Ok(Self {
             handle,
             is_dead: Cell::new(false),
+            vxlan_name: Cell::new(Name::default()),
             vxlan_index: Cell::new(None),
         })
     }
@@ -110,25 +137,50 @@ impl Kernel {
         self.vxlan_index.get()
     }
 
-    /// Reads the VXLAN link and the agent's own objects.
-    pub async fn present(&self) -> Result<Present, Error> {
+    /// Reads a VXLAN link and the agent's own objects. Changes refer to this link from then on.
+    pub async fn present(&self, name: Name, families: Families) -> Result<Present, Error> {
+        self.vxlan_name.set(name);
+        let families = families.list();
         let link = self.vxlan().await?;
         let index = link.as_ref().map(|link| link.index);
-        let mut state = State {
-            rules: self.rules().await?,
-            routes: self.routes(index).await?,
-            ..State::default()
+        let mut present = Present {
+            name,
+            state: State {
+                rules: self.rules(families).await?,
+                routes: self.routes(routes::OWN, families, index).await?,
+                ..State::default()
+            },
+            ..Present::default()
         };
-        if let Some(index) = index {
-            state.addresses = self.addresses(index).await?;
-            state.neighbours = self.neighbours(index).await?;
-            state.fdb = self.fdb(index).await?;
+        if name.is_flannels() {
+            for route in self.routes(RouteProtocol::Boot, families, index).await? {
+                if route.dev == Dev::Vxlan {
+                    present.state.routes.insert(route);
+                } else {
+                    present.of_flanneld.insert(route.dst);
+                }
+            }
         }
-        Ok(Present { link, state })
+        if let Some(index) = index {
+            present.state.addresses = self.addresses(index).await?;
+            present.state.neighbours = self.neighbours(index, name).await?;
+            present.state.fdb = self.fdb(index).await?;
+        }
+        present.link = link;
+        Ok(present)
+    }
+
+    /// Returns the change with the VXLAN link to which it refers.
+    pub fn command<'a>(&self, change: &'a Change) -> Command<'a> {
+        Command {
+            change,
+            link: self.vxlan_name.get(),
+        }
     }
 
     /// Carries out a change. Returns false if another program has the object that is to be added.
     pub async fn change(&self, change: &Change) -> Result<bool, Error> {
+        let command = self.command(change);
         let (flags, thing) = match change {
             Change::Add(thing) => (Some(ADD), thing),
             Change::Replace(thing) => (Some(REPLACE), thing),
@@ -137,37 +189,49 @@ impl Kernel {
             | Change::SetMac(_)
             | Change::SetMtu(_)
             | Change::SetUp
-            | Change::DeleteLink => return self.change_link(change).await.map(|()| true),
+            | Change::DeleteLink => return self.change_link(command).await.map(|()| true),
+            Change::HandOver(route) => return self.hand_over(command, route).await.map(|()| true),
         };
-        let request = self.request_of(change, thing, flags.is_some())?;
+        let request = self.request_of(command, thing, flags.is_some())?;
         let done = self.exchange(request, NLM_F_ACK | flags.unwrap_or_default());
         match (change, done.await) {
             (Change::Add(_), Err(failure)) if failure.errno == errno::EEXIST => Ok(false),
             // The kernel deleted the object with its link, or another program deleted it.
             (Change::Delete(_), Err(failure)) if is_gone(failure.errno) => Ok(true),
-            (_, Err(failure)) => Err(failure.during(change)),
+            (_, Err(failure)) => Err(failure.during(command)),
             (_, Ok(_)) => Ok(true),
+        }
+    }
+
+    /// Replaces the agent's route by an equal one of flanneld's protocol number.
+    async fn hand_over(&self, command: Command<'_>, route: &Route) -> Result<(), Error> {
+        let mut message = routes::message(route, self.vxlan_index.get().unwrap_or_default())?;
+        message.header.protocol = RouteProtocol::Boot;
+        let request = RouteNetlinkMessage::NewRoute(message);
+        match self.exchange(request, NLM_F_ACK | REPLACE).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.during(command)),
         }
     }
 
     /// Returns the message that adds or deletes the object.
     fn request_of(
         &self,
-        change: &Change,
+        command: Command<'_>,
         thing: &Thing,
         is_added: bool,
     ) -> Result<RouteNetlinkMessage, Error> {
         use RouteNetlinkMessage as Message;
         let needs_link = match thing {
             Thing::Rule(_) => false,
-            Thing::Route(route) => route.dev == super::routes::Dev::Vxlan,
+            Thing::Route(route) => route.dev == Dev::Vxlan,
             Thing::Address(_) | Thing::Fdb(_) | Thing::Neighbour(_) => true,
         };
         let index = match self.vxlan_index.get() {
             Some(index) => index,
             None if needs_link => {
-                let why = format!("there is no link {}", vxlan::NAME);
-                return Err(Error::new(change, why));
+                let why = format!("there is no link {}", command.link);
+                return Err(Error::new(command, why));
             }
             None => 0,
         };
@@ -175,7 +239,14 @@ impl Kernel {
             (Thing::Rule(rule), true) => Message::NewRule(rules::message(rule)),
             (Thing::Rule(rule), false) => Message::DelRule(rules::message(rule)),
             (Thing::Route(route), true) => Message::NewRoute(routes::message(route, index)?),
-            (Thing::Route(route), false) => Message::DelRoute(routes::message(route, index)?),
+            (Thing::Route(route), false) => {
+                let mut message = routes::message(route, index)?;
+                if command.link.is_flannels() && route.dev == Dev::Vxlan {
+                    // The kernel deletes a route of any protocol, also flanneld's.
+                    message.header.protocol = RouteProtocol::Unspec;
+                }
+                Message::DelRoute(message)
+            }
             (Thing::Address(it), true) => Message::NewAddress(links::address(*it, index)),
             (Thing::Address(it), false) => Message::DelAddress(links::address(*it, index)),
             (Thing::Fdb(it), true) => Message::NewNeighbour(neighbours::entry(it, index)),

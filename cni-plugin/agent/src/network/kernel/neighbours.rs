@@ -3,6 +3,7 @@
 use super::{FAMILIES, Kernel, family_of};
 use crate::error::Error;
 use crate::network::routes::{Fdb, Neighbour, PROTOCOL};
+use crate::network::vxlan::Name;
 use braid_core::name::Mac;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -13,8 +14,12 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Kernel {
-    /// Lists the agent's own neighbours on a link.
-    pub(super) async fn neighbours(&self, link: u32) -> Result<BTreeSet<Neighbour>, Error> {
+    /// Lists the agent's own neighbours on a link; on flannel's links all permanent ones.
+    pub(super) async fn neighbours(
+        &self,
+        link: u32,
+        name: Name,
+    ) -> Result<BTreeSet<Neighbour>, Error> {
         let mut neighbours = BTreeSet::new();
         for family in FAMILIES {
             let mut request = NeighbourMessage::default();
@@ -24,7 +29,8 @@ impl Kernel {
             let request = RouteNetlinkMessage::GetNeighbour(request);
             for found in self.list("neighbours", request).await? {
                 if let RouteNetlinkMessage::NewNeighbour(message) = found {
-                    neighbours.extend(parse(&message, link));
+                    let is_ours = name.is_flannels() || is_marked(&message);
+                    neighbours.extend(parse(&message, link).filter(|_| is_ours));
                 }
             }
         }
@@ -47,15 +53,19 @@ impl Kernel {
     }
 }
 
-/// Returns a neighbour of the agent's form.
-fn parse(message: &NeighbourMessage, link: u32) -> Option<Neighbour> {
+/// True if the neighbour has the agent's protocol number.
+fn is_marked(message: &NeighbourMessage) -> bool {
     let protocol = NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
-    let is_ours = message.header.ifindex == link
-        && message.header.state == NeighbourState::Permanent
-        && message.attributes.contains(&protocol);
+    message.attributes.contains(&protocol)
+}
+
+/// Returns a permanent neighbour.
+fn parse(message: &NeighbourMessage, link: u32) -> Option<Neighbour> {
+    let is_of_form =
+        message.header.ifindex == link && message.header.state == NeighbourState::Permanent;
     let (dst, mac) = parts(message);
     let (dst, mac) = (dst?, mac?);
-    is_ours.then_some(Neighbour { dst, mac })
+    is_of_form.then_some(Neighbour { dst, mac })
 }
 
 /// Returns an FDB entry of the agent's form: permanent, of the link itself, for one MAC, with
@@ -165,8 +175,9 @@ mod tests {
     fn neighbours_without_the_protocol_and_fdb_entries_of_another_form_are_not_the_agents() {
         let dst = "10.244.2.0".parse().expect("an address");
         let mut by_hand = message(&Neighbour { dst, mac: MAC }, 7);
+        assert!(is_marked(&by_hand));
         by_hand.attributes.pop();
-        assert_eq!(parse(&by_hand, 7), None);
+        assert!(!is_marked(&by_hand));
         let ours = entry(&Fdb { mac: MAC, dst }, 7);
         let mut of_a_bridge = ours.clone();
         of_a_bridge.header.flags = NeighbourFlags::Controller;

@@ -1,28 +1,36 @@
 //! Routes of the agent.
 
-use super::{FAMILIES, Kernel, ip};
+use super::{Kernel, ip};
 use crate::error::Error;
 use crate::network::routes::{Dev, PROBE_TABLE, PROTOCOL, Route, Table};
 use ipnet::IpNet;
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType, RouteVia,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::RouteMessageBuilder;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Kernel {
-    /// Lists the agent's own routes. `vxlan` is the index of the VXLAN link.
-    pub(super) async fn routes(&self, vxlan: Option<u32>) -> Result<BTreeSet<Route>, Error> {
+    /// Lists the routes of a protocol that have the agent's form. `vxlan` is the index of the VXLAN
+    /// link.
+    pub(super) async fn routes(
+        &self,
+        protocol: RouteProtocol,
+        families: &[AddressFamily],
+        vxlan: Option<u32>,
+    ) -> Result<BTreeSet<Route>, Error> {
         let mut routes = BTreeSet::new();
-        for family in FAMILIES {
+        for family in families {
             let mut filter = RouteMessage::default();
-            filter.header.address_family = family;
-            filter.header.protocol = RouteProtocol::Other(PROTOCOL);
+            filter.header.address_family = *family;
+            filter.header.protocol = protocol;
             let request = RouteNetlinkMessage::GetRoute(filter);
             for found in self.list("routes", request).await? {
-                if let RouteNetlinkMessage::NewRoute(message) = found {
+                if let RouteNetlinkMessage::NewRoute(message) = found
+                    && message.header.protocol == protocol
+                {
                     routes.extend(parse(&message, vxlan));
                 }
             }
@@ -31,10 +39,9 @@ impl Kernel {
     }
 }
 
-/// Returns a route of the agent's form; `None` for others of the protocol, which it did not create.
+/// Returns a route of the agent's form; `None` for others.
 fn parse(message: &RouteMessage, vxlan: Option<u32>) -> Option<Route> {
-    let is_ours = message.header.protocol == RouteProtocol::Other(PROTOCOL)
-        && message.header.kind == RouteType::Unicast;
+    let is_of_form = message.header.kind == RouteType::Unicast;
     let table = match message.header.table {
         RouteHeader::RT_TABLE_MAIN => Table::Main,
         PROBE_TABLE => Table::Probes,
@@ -59,7 +66,7 @@ fn parse(message: &RouteMessage, vxlan: Option<u32>) -> Option<Route> {
     } else {
         Dev::Index(link)
     };
-    is_ours.then_some(Route {
+    is_of_form.then_some(Route {
         table,
         dst,
         via,
@@ -67,6 +74,10 @@ fn parse(message: &RouteMessage, vxlan: Option<u32>) -> Option<Route> {
     })
 }
 
+/// Protocol of the agent's routes.
+pub(super) const OWN: RouteProtocol = RouteProtocol::Other(PROTOCOL);
+
+/// Returns the message of a route of the agent.
 pub(super) fn message(route: &Route, vxlan: u32) -> Result<RouteMessage, Error> {
     let Route { dst, via, .. } = route;
     let mut message = match (dst, via) {
@@ -87,7 +98,7 @@ pub(super) fn message(route: &Route, vxlan: u32) -> Result<RouteMessage, Error> 
             return Err(Error::new(format_args!("route {dst} via {via}"), why));
         }
     };
-    message.header.protocol = RouteProtocol::Other(PROTOCOL);
+    message.header.protocol = OWN;
     message.header.table = match route.table {
         Table::Main => RouteHeader::RT_TABLE_MAIN,
         Table::Probes => PROBE_TABLE,
@@ -137,16 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_other_programs_are_not_the_agents() {
+    fn routes_of_another_form_are_not_the_agents() {
         let route = route(Table::Main, "10.244.2.0/24", "10.99.0.12", Dev::Index(7));
         let ours = message(&route, 0).expect("a message");
-        let mut of_bird = ours.clone();
-        of_bird.header.protocol = RouteProtocol::Bird;
         let mut in_other_table = ours.clone();
         in_other_table.header.table = 100;
         let mut blackhole = ours;
         blackhole.header.kind = RouteType::BlackHole;
-        for other in [of_bird, in_other_table, blackhole] {
+        for other in [in_other_table, blackhole] {
             assert_eq!(parse(&other, None), None);
         }
     }

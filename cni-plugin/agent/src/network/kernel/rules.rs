@@ -1,21 +1,21 @@
 //! Rules to the table of probes.
 
-use super::{FAMILIES, Kernel, family_of};
+use super::{Kernel, family_of};
 use crate::error::Error;
 use crate::network::routes::{PROBE_PRIORITY, PROBE_TABLE, PROTOCOL, Rule};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl Kernel {
     /// Lists the agent's own rules.
-    pub(super) async fn rules(&self) -> Result<BTreeSet<Rule>, Error> {
+    pub(super) async fn rules(&self, families: &[AddressFamily]) -> Result<BTreeSet<Rule>, Error> {
         let mut rules = BTreeSet::new();
-        for family in FAMILIES {
+        for family in families {
             let mut request = RuleMessage::default();
-            request.header.family = family;
+            request.header.family = *family;
             let request = RouteNetlinkMessage::GetRule(request);
             for found in self.list("rules", request).await? {
                 if let RouteNetlinkMessage::NewRule(message) = found {
