@@ -15,7 +15,7 @@ const LOG: &str = "/run/agent.log";
 const FIRST_NET: u8 = 131;
 /// Failure without a capability.
 const FAILURES: [(&str, &str); 3] = [
-    ("NET_ADMIN", "set net/ipv4/ip_forward to 1"),
+    ("NET_ADMIN", "watch the kernel's notifications"),
     ("NET_RAW", "the kernel permits no raw socket for probes"),
     ("SYS_ADMIN", "mount a procfs over /proc"),
 ];

@@ -221,19 +221,20 @@ fn with_an_agent_no_call_sends_a_request_to_the_api() {
             node.pod("told", &asks()).passing(&asks()),
             vec!["eth0", "net1"],
         ),
-        // The runtime's annotations are those at the creation of the sandbox.
-        (
-            node.pod("old", &asks()).passing(&json!({"a": "b"})),
-            vec!["eth0"],
-        ),
     ];
     for (pod, interfaces) in &pods {
         pod.starts_with(interfaces);
         node.await_status(pod, interfaces);
     }
+    // The runtime's annotations are those at the creation of the sandbox. The agent attaches what
+    // was added since.
+    let old = node.pod("old", &asks()).passing(&json!({"a": "b"}));
+    old.call.add().result();
+    node.await_status(&old, &["eth0", "net1"]);
     let absent = node.pod("absent", &json!({NETWORKS: "nowhere"}));
     absent.call.add().refused(7, &["socket-alive/nowhere"]);
     assert_eq!(node.requests(), [""; 0]);
+    old.call.del().ok();
     for (pod, _) in &pods {
         pod.call.del().ok();
     }
