@@ -1,5 +1,5 @@
-//! What the agent sees of the node from its container, by the container's mounts. Containers are
-//! judged and changed only by an agent that sees their namespaces and what their networks hold.
+//! Mounts of the node in the agent's container. Containers are judged and changed only by an agent
+//! that sees their namespaces and what their networks hold.
 
 use crate::error::Error;
 use std::fs;
@@ -8,12 +8,16 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 /// Folders of the node with the namespaces of its pods. Each appears under the path by which it is
 /// recorded.
 const NAMESPACES: [&str; 2] = ["/run/netns", "/var/run/netns"];
-/// Folders of the node with leases and records of foreign plugins, and its eBPF maps.
-const STATE: [&str; 4] = [
+/// Folders of the node with what its networks hold and may have: records, leases, eBPF maps, the DHCP
+/// daemon's socket, device information, allowed sysctls.
+const STATE: [&str; 7] = [
     "/run/braid",
     "/var/lib/braid",
     "/var/lib/cni",
     "/sys/fs/bpf",
+    "/run/cni",
+    "/run/k8s.cni.cncf.io",
+    "/etc/cni/tuning",
 ];
 
 /// Returns the mounts that this container lacks. Without them, the agent changes no running pod.

@@ -28,6 +28,8 @@ use tokio::time::sleep_until;
 
 /// Time after a message in which others of the same change arrive, and calls finish.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Time after which rules that are still missing are restored.
+const RETRY: Duration = Duration::from_secs(3);
 /// Time after which the records are compared without a message.
 const RESYNC: Duration = Duration::from_mins(1);
 
@@ -55,6 +57,8 @@ struct Task {
 struct Seen {
     links: Links,
     pace: Pace,
+    /// True if rules of pods are still missing.
+    is_incomplete: bool,
 }
 
 /// Outcome for one container.
@@ -92,7 +96,7 @@ impl Task {
                         self.report(&outcomes);
                     }
                     let now = Instant::now();
-                    due = now + RESYNC;
+                    due = now + if self.seen.is_incomplete { RETRY } else { RESYNC };
                     due = self.seen.pace.due(now).map_or(due, |end| end.min(due));
                 }
             }
@@ -183,19 +187,20 @@ fn compare(seen: Seen) -> (Seen, Vec<Outcome>) {
 fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallError> {
     let records = record::list().map_err(CallError::from)?;
     if records.is_empty() {
-        seen.links = Links::default();
+        (seen.links, seen.is_incomplete) = (Links::default(), false);
         return Ok(Vec::new());
     }
     let mut host = machine.open(None).map_err(CallError::from)?;
-    let (tables, errors) = repair::restore_tables(&records, &mut *host);
-    for err in errors {
+    let tables = repair::restore_tables(&records, &mut *host);
+    seen.is_incomplete = tables.is_incomplete;
+    for err in tables.errors {
         tracing::warn!(error = %err, "restore rules of pods");
     }
     let look = repair::look(&records, &mut *host)?;
     let remade = remade(&seen.links, &look.links);
     seen.links = look.links;
     let mut outcomes = Vec::new();
-    for (at, restored) in tables {
+    for (at, restored) in tables.restored {
         outcomes.push(outcome(&records[at], Ok(vec![restored])));
     }
     for (at, record) in records.iter().enumerate() {

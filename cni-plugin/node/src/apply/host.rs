@@ -147,6 +147,15 @@ pub trait Host: fmt::Debug {
     /// Reads the facts for `needs`.
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error>;
 
+    /// True if the effects of all these steps are present.
+    fn has(&mut self, steps: &[Step]) -> Result<bool, Error> {
+        let mut needs: Vec<Need> = steps.iter().flat_map(Step::needs).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        let facts = self.observe(&needs)?;
+        Ok(steps.iter().all(|step| step.holds(&facts).is_ok()))
+    }
+
     /// Applies steps in order. Skips a step that ensures a shared thing if `facts` already contain
     /// that thing.
     fn execute(&mut self, steps: &[Step], facts: &Facts, on_error: OnError) -> Report;

@@ -16,9 +16,11 @@ use super::routes;
 use crate::apply::executor::OnError;
 use crate::apply::host::Host;
 use crate::store::record::{Attached, Folder, Key, Record};
-use braid_core::cni::Error;
+use braid_core::cni::{Error, Json};
 use braid_core::ipam::Claim;
 use braid_core::plan::{Facts, Step};
+
+const RUNTIME_CONFIG: &str = "runtimeConfig";
 
 /// A network of a running container with a changed request.
 #[derive(Debug)]
@@ -39,9 +41,12 @@ pub fn is_possible(record: &Record, Adjust { at, wanted }: &Adjust) -> bool {
         && attached.claim.as_ref() == wanted.claim.as_ref().map(|Claim { owner, .. }| owner)
         && chain.items.len() == wanted.chain.items.len();
     is_same
-        && changed(&chain, &wanted.chain).all(|(item, new)| match &new.work {
-            Runner::Native(plugin) => plugin.adjusts(part(attached, item)),
-            Runner::Ipam | Runner::Foreign => false,
+        && changed(&chain, &wanted.chain).all(|(item, new)| {
+            let is_same = without_requests(&chain.items[item]) == without_requests(new);
+            match &new.work {
+                Runner::Native(plugin) => is_same && plugin.adjusts(part(attached, item)),
+                Runner::Ipam | Runner::Foreign => false,
+            }
         })
         && (!moves_routes(record, *at, wanted) || !has_foreign(record))
 }
@@ -63,11 +68,19 @@ fn changed<'c>(old: &'c Chain, new: &'c Chain) -> impl Iterator<Item = (usize, &
     pairs.filter_map(|(at, (old, new))| (old.conf.json != new.conf.json).then_some((at, new)))
 }
 
+/// Returns the configuration of a plugin without the pod's requests. The rest differs if the
+/// definition of the network has changed.
+fn without_requests(item: &Item) -> Json {
+    let mut json = Json::clone(&item.conf.json);
+    json.remove(RUNTIME_CONFIG);
+    json
+}
+
 fn part(attached: &Attached, item: usize) -> &[Step] {
     attached.parts.get(item).map_or(&[], Vec::as_slice)
 }
 
-/// A change that was made, and can be taken back.
+/// A change that was made, and can be rolled back.
 #[derive(Debug)]
 pub(super) struct Adjusted {
     undo: Vec<Step>,
@@ -76,9 +89,9 @@ pub(super) struct Adjusted {
 }
 
 impl Adjusted {
-    /// Takes the change back, in the kernel and in the record on disk. Returns the errors.
+    /// Rolls the change back, in the kernel and in the record on disk. Returns the errors.
     #[cold]
-    pub(super) fn take_back(
+    pub(super) fn roll_back(
         self,
         key: &Key,
         (folder, host): (&Folder, &mut (dyn Host + 'static)),
@@ -99,6 +112,24 @@ impl Adjusted {
         errors.extend(stored.err());
         errors
     }
+}
+
+/// True if what the plugins that a change concerns have made is there. Another program, or another
+/// version of braid, may have changed it.
+pub(super) fn is_whole(
+    record: &Record,
+    all: &[Adjust],
+    host: &mut (dyn Host + 'static),
+) -> Result<bool, Error> {
+    let mut steps = Vec::new();
+    for Adjust { at, wanted } in all {
+        let attached = &record.attachments[*at];
+        let chain = recorded::plain_chain_of(attached, &record.path)?;
+        for (item, _) in changed(&chain, &wanted.chain) {
+            steps.extend_from_slice(part(attached, item));
+        }
+    }
+    host.has(&steps).map_err(Error::from)
 }
 
 /// Gives attachments what is requested now. Returns the new record. After an error, the attachments
@@ -130,10 +161,10 @@ pub(super) fn adjust(
     folder.store(&both).map_err(Error::from)?;
     let report = host.execute(&steps, &Facts::default(), OnError::Stop);
     let applied = report.applied.iter().rev();
-    let undo = applied.filter_map(|at| back(&steps[*at])).collect();
+    let undo = applied.filter_map(|at| inverse(&steps[*at])).collect();
     let adjusted = Adjusted { undo, before };
     if let Some(error) = report.errors.into_iter().next() {
-        let errors = adjusted.take_back(&record.key, (folder, host));
+        let errors = adjusted.roll_back(&record.key, (folder, host));
         return Err(Error::from(error).and_cleanup(&errors));
     }
     folder.store(&after).map_err(Error::from)?;
@@ -172,6 +203,7 @@ fn plugins(
     attached.note(result.as_ref());
     let requested = wanted.attached();
     (attached.conf, attached.asked) = (requested.conf, requested.asked);
+    attached.default_route = requested.default_route;
     Ok(steps)
 }
 
@@ -189,8 +221,8 @@ fn unite(attached: &mut Attached, before: &Attached, is_its_own: bool) {
     attached.is_unsettled |= is_its_own;
 }
 
-/// Returns the step that takes a step of a change back.
-fn back(step: &Step) -> Option<Step> {
+/// Returns the step that rolls a step of a change back.
+fn inverse(step: &Step) -> Option<Step> {
     match step {
         Step::Del(thing) => Some(Step::Add(thing.clone())),
         Step::Add(_)

@@ -48,6 +48,27 @@ impl Edit {
     }
 }
 
+impl Edit {
+    /// Returns the edit with new interfaces for all changed requests.
+    fn without_adjust(self) -> Self {
+        let Self {
+            mut detach,
+            mut attach,
+            adjust,
+        } = self;
+        for Adjust { at, wanted } in adjust {
+            detach.push(at);
+            attach.push(wanted);
+        }
+        detach.sort_unstable();
+        Self {
+            detach,
+            attach,
+            adjust: Vec::new(),
+        }
+    }
+}
+
 /// Function that completes new attachments: networks of the container, the result of each, and its
 /// opened namespace. If it fails, the new attachments are rolled back.
 pub type Complete<'c> =
@@ -78,9 +99,12 @@ pub fn edit(
     if edit.adjust.is_empty() {
         return exchange(record, edit, (folder, host), complete);
     }
-    let (adjusted, taken) = adjust::adjust(&record, &edit.adjust, (folder, &mut *host))?;
+    if !adjust::is_whole(&record, &edit.adjust, &mut *host)? {
+        return exchange(record, edit.without_adjust(), (folder, host), complete);
+    }
+    let (adjusted, done) = adjust::adjust(&record, &edit.adjust, (folder, &mut *host))?;
     exchange(adjusted, edit, (folder, &mut *host), complete)
-        .map_err(|error| error.and_cleanup(&taken.take_back(&record.key, (folder, host))))
+        .map_err(|error| error.and_cleanup(&done.roll_back(&record.key, (folder, host))))
 }
 
 /// Detaches and attaches networks.
@@ -145,11 +169,17 @@ fn give_routes_back(
     }
     let mut steps = Vec::new();
     for attached in &mut record.attachments {
-        let routes = &attached.displaced;
-        steps.extend_from_slice(routes);
-        // An interrupted edit may have recorded them.
-        if !routes.is_empty() && attached.parts.last() != Some(routes) {
-            attached.parts.push(routes.clone());
+        let mut routes = routes::present(attached);
+        for route in &attached.displaced {
+            steps.push(route.clone());
+            // An interrupted edit may have recorded it.
+            if !routes.contains(route) {
+                routes.push(route.clone());
+            }
+        }
+        if !attached.displaced.is_empty() {
+            routes::forget_defaults(attached);
+            attached.parts.push(routes);
         }
     }
     folder.store(&record).map_err(Error::from)?;
@@ -164,11 +194,8 @@ fn give_routes_back(
         Error::joined(&errors)?;
     }
     for attached in &mut record.attachments {
-        let routes = std::mem::take(&mut attached.displaced);
-        if let Some(Ok(mut result)) = attached.result() {
-            let entries = routes.iter().filter_map(routes::entry);
-            result.routes.extend(entries);
-            attached.note(Some(&result));
+        if !std::mem::take(&mut attached.displaced).is_empty() {
+            routes::note(attached);
         }
     }
     folder.store(&record).map_err(Error::from)?;

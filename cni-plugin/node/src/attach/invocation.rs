@@ -214,6 +214,7 @@ impl Wanted {
         Attached {
             object: self.object.clone(),
             asked: self.of_pod.as_ref().and_then(requests),
+            default_route: self.default_route.clone(),
             claim: self.claim.as_ref().map(|claim| claim.owner.clone()),
             device_file: self.device_file.as_ref().map(|file| file.path.clone()),
             ..new

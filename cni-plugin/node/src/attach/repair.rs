@@ -54,12 +54,19 @@ pub struct Restored {
     pub parts: BTreeMap<&'static str, u64>,
 }
 
-/// Restores the tables of calls if they were deleted or flushed. Returns the networks of each record
-/// that have rules again, with the record's index, and the errors.
-pub fn restore_tables(
-    records: &[Record],
-    host: &mut dyn Host,
-) -> (Vec<(usize, Restored)>, Vec<Error>) {
+/// Outcome of a restoration of tables.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// Networks that have rules again, each with the index of its record.
+    pub restored: Vec<(usize, Restored)>,
+    /// True if rules are still missing, as those of a container that a call is processing.
+    pub is_incomplete: bool,
+    /// The errors.
+    pub errors: Vec<Error>,
+}
+
+/// Restores the tables of calls if they were deleted or flushed.
+pub fn restore_tables(records: &[Record], host: &mut dyn Host) -> Tables {
     let (mut features, mut networks) = (BTreeSet::new(), Vec::new());
     for (at, record) in records.iter().enumerate() {
         for attached in &record.attachments {
@@ -72,13 +79,18 @@ pub fn restore_tables(
     }
     let features: Vec<Feature> = features.into_iter().collect();
     if !host.has_lost_rules(&features) {
-        return (Vec::new(), Vec::new());
+        return Tables::default();
     }
     let errors = host.restore(&features);
-    if !errors.is_empty() {
+    let is_incomplete = !errors.is_empty() || host.has_lost_rules(&features);
+    if is_incomplete {
         networks.clear();
     }
-    (networks, errors.into_iter().map(Error::from).collect())
+    Tables {
+        restored: networks,
+        is_incomplete,
+        errors: errors.into_iter().map(Error::from).collect(),
+    }
 }
 
 /// Returns the feature for whose table the step adds rules.

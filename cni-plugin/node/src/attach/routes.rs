@@ -119,8 +119,8 @@ pub(super) fn moved(before: &[Attached], after: &mut [Attached]) -> Vec<Step> {
     let (mut asked, mut own, mut families) = (Vec::new(), Vec::new(), Vec::new());
     for (before, after) in before.iter().zip(&*after) {
         let routes = own_defaults(before);
-        let targets: Vec<IpAddr> = routes.iter().filter_map(target).collect();
-        families.push(Families::of(&targets));
+        let to: Vec<IpAddr> = routes.iter().filter_map(destination).collect();
+        families.push(Families::of(&to));
         own.push(routes);
         asked.push(after.default_route());
     }
@@ -128,56 +128,80 @@ pub(super) fn moved(before: &[Attached], after: &mut [Attached]) -> Vec<Step> {
     let decided = decide(&asked, &families);
     let (mut gone, mut new) = (Vec::new(), Vec::new());
     for ((attached, own), decided) in after.iter_mut().zip(own).zip(decided) {
-        let present = defaults(attached);
+        let there = present(attached);
         let is_displaced = |step: &Step| is_default_of(step, decided.families());
         let (displaced, mut kept): (Vec<Step>, Vec<Step>) = own.into_iter().partition(is_displaced);
         if let DefaultRoutes::Via(gateways) = &decided {
             let at = LinkRef::pod(attached.ifname.clone());
             kept.extend(gateways.iter().map(|via| Step::add(route(&at, *via))));
         }
-        for step in present.iter().filter(|step| !kept.contains(step)) {
+        for step in there.iter().filter(|step| !kept.contains(step)) {
             if let Step::Add(thing) = step {
                 gone.push(Step::Del(thing.clone()));
             }
         }
-        new.extend(kept.iter().filter(|step| !present.contains(step)).cloned());
-        if kept != present {
-            record(attached, kept);
+        new.extend(kept.iter().filter(|step| !there.contains(step)).cloned());
+        if kept != there {
+            set(attached, kept);
         }
         attached.displaced = displaced;
     }
-    [gone, new].concat()
+    // Both routes are there for a moment, so that one always is.
+    [new, gone].concat()
 }
 
 /// Gives an attachment these default routes, in its steps and its result.
-fn record(attached: &mut Attached, routes: Vec<Step>) {
+fn set(attached: &mut Attached, routes: Vec<Step>) {
+    forget_defaults(attached);
+    attached.parts.push(routes);
+    note(attached);
+}
+
+/// Gives the result of an attachment its recorded default routes.
+pub(super) fn note(attached: &mut Attached) {
     if let Some(Ok(mut result)) = attached.result() {
         DefaultRoutes::Clear(Families::BOTH).apply(&mut result);
+        let routes = present(attached);
         result.routes.extend(routes.iter().filter_map(entry));
         attached.note(Some(&result));
     }
+}
+
+/// Removes the recorded steps about default routes of the container's main table.
+pub(super) fn forget_defaults(attached: &mut Attached) {
     for part in &mut attached.parts {
-        part.retain(|step| !is_default_of(step, Families::BOTH));
+        part.retain(|step| {
+            let added = match step {
+                Step::Del(thing) => Step::Add(thing.clone()),
+                Step::Add(_)
+                | Step::Ensure(_)
+                | Step::Set { .. }
+                | Step::Retune { .. }
+                | Step::Wait(_)
+                | Step::Forget(..)
+                | Step::Legacy(_) => step.clone(),
+            };
+            !is_default_of(&added, Families::BOTH)
+        });
     }
-    attached.parts.push(routes);
 }
 
 /// Returns the default routes of the network's own configuration, also while they are displaced.
 fn own_defaults(attached: &Attached) -> Vec<Step> {
     let requested = Families::of(&attached.default_route().unwrap_or_default());
-    let mut own = defaults(attached);
+    let mut own = present(attached);
     own.retain(|step| !is_default_of(step, requested));
     own.extend_from_slice(&attached.displaced);
     own
 }
 
 /// Returns the steps that have added the attachment's default routes.
-fn defaults(attached: &Attached) -> Vec<Step> {
+pub(super) fn present(attached: &Attached) -> Vec<Step> {
     let is_default = |step: &&Step| is_default_of(step, Families::BOTH);
     attached.steps().filter(is_default).cloned().collect()
 }
 
-fn target(step: &Step) -> Option<IpAddr> {
+fn destination(step: &Step) -> Option<IpAddr> {
     let Step::Add(Thing::Route(route)) = step else {
         return None;
     };

@@ -10,7 +10,7 @@ use crate::attach::edit::Edit;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::receiver::DeliverBy;
 use braid_core::cni::{Error, Json, NetConf};
-use braid_core::plan::thing::shaping::Rate;
+use braid_core::plan::thing::shaping::{Rate, Shaper};
 use braid_core::plan::thing::{HostPorts, Shaping, Thing};
 
 /// Requests of a pod: limits in bits per second, to and from the container, and host ports.
@@ -93,8 +93,10 @@ fn effects(machine: &Model) -> Vec<String> {
             things.extend(ports.iter().map(|port| format!("{port:?}")));
             things.extend(targets.iter().map(|target| format!("{target:?}")));
         } else if let Thing::Shaping(Shaping { shapers, .. }) = thing {
+            // A token bucket that changes gets a larger burst.
             let limits = shapers.iter().filter(|one| one.rate != Rate::UNREACHED);
-            things.extend(limits.map(|shaper| format!("{shaper:?}")));
+            let plain = |one: &Shaper| (one.at.clone(), one.queue, one.rate.bps);
+            things.extend(limits.map(|shaper| format!("{:?}", plain(shaper))));
         } else if !matches!(
             thing,
             Thing::Link(_) | Thing::Redirect(_) | Thing::XskGuard(_)
@@ -128,7 +130,21 @@ fn changed_requests_have_the_effect_that_add_would_have() {
 }
 
 #[test]
-fn a_change_that_fails_at_any_step_is_taken_back() {
+fn a_network_that_another_program_has_changed_is_attached_again() {
+    for kind in kinds() {
+        let [machine, fresh] = [machine(), machine()];
+        attach(&machine, &kind, ALL[1]);
+        attach(&fresh, &kind, ALL[4]);
+        machine.state.borrow_mut().is_broken = true;
+        let deleted = machine.state.borrow().link_deletions;
+        adjust(&machine, &kind, ALL[4]).expect("attached again");
+        assert!(machine.state.borrow().link_deletions > deleted);
+        assert_eq!(effects(&machine), effects(&fresh));
+    }
+}
+
+#[test]
+fn a_change_that_fails_at_any_step_is_rolled_back() {
     for kind in kinds() {
         for (before, after) in [(1, 4), (3, 0), (0, 3), (3, 2)] {
             let (before, after) = (ALL[before], ALL[after]);

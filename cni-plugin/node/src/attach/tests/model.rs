@@ -39,6 +39,8 @@ pub(super) struct ModelState {
     tried: usize,
     /// Numbers of the steps to fail.
     failing: Vec<usize>,
+    /// True if the effects of some recorded steps are missing.
+    pub(super) is_broken: bool,
     /// Number of applied plans that create something.
     pub(super) plans: usize,
     /// Number of requests that deleted links.
@@ -493,6 +495,10 @@ impl ModelState {
 impl Host for Model {
     fn root(&self) -> &Root {
         &self.root
+    }
+
+    fn has(&mut self, _steps: &[Step]) -> Result<bool, Error> {
+        Ok(!self.state.borrow().is_broken)
     }
 
     fn observe(&mut self, needs: &[Need]) -> Result<Facts, Error> {

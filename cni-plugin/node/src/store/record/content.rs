@@ -97,6 +97,10 @@ pub struct Attached {
     /// did not select it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Json>,
+    /// Gateways of the pod's default routes through this network; empty for the network's own. `None`
+    /// if the pod does not request them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_route: Option<Vec<IpAddr>>,
     /// `CNI_ARGS`.
     pub args: String,
     /// Configuration of the network, from stdin or, for a network of a pod, from its definition.
@@ -263,6 +267,7 @@ impl Attached {
             plugin: plugin.to_owned(),
             object: None,
             asked: None,
+            default_route: None,
             args: attachment.args.clone(),
             conf,
             parts: Vec::new(),
@@ -283,8 +288,11 @@ impl Attached {
     }
 
     /// Returns the gateways of the default routes that the pod requests through this network. `None`
-    /// if it requests none.
+    /// if it requests none. Records of earlier versions have them in the requests alone.
     pub fn default_route(&self) -> Option<Vec<IpAddr>> {
+        if self.default_route.is_some() {
+            return self.default_route.clone();
+        }
         let gateways = self.asked.as_ref()?.strings("default-route").ok()?;
         let parsed = gateways.iter().filter_map(|gateway| gateway.parse().ok());
         self.asked

@@ -70,6 +70,7 @@ pub(super) fn store(path: &Path, record: &Record) -> Result<(), Error> {
     };
     let without_steps = |attached: &Attached| Attached {
         parts: vec![Vec::new(); attached.parts.len()],
+        default_route: None,
         displaced: Vec::new(),
         ..attached.clone()
     };

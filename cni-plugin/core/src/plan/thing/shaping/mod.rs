@@ -138,15 +138,35 @@ impl Shaper {
     /// accumulate while a timer is late. A packet waits until the bucket holds enough tokens for
     /// all of it.
     pub fn bucket_of_large(&self) -> u64 {
-        // Headers of Ethernet, IP and TCP with all options, for each segment.
-        const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
         let packet = match self.toward {
             Toward::Pod => GSO_MAX,
             Toward::Network => self.gso_max_size().map_or(GSO_MAX, u64::from),
         };
-        let segments = packet.div_ceil(u64::from(self.mtu).saturating_sub(HEADERS).max(HEADERS));
         let late = self.rate.bytes_in(LATE_MS);
-        (self.rate.burst / 8).max(late.saturating_add(packet + segments * HEADERS))
+        (self.rate.burst / 8).max(late.saturating_add(self.with_headers(packet)))
+    }
+
+    /// Returns the bytes of a large packet with the headers of all its segments.
+    fn with_headers(&self, packet: u64) -> u64 {
+        // Headers of Ethernet, IP and TCP with all options, for each segment.
+        const HEADERS: u64 = ETHERNET_HEADER + 60 + 60;
+        let segments = packet.div_ceil(u64::from(self.mtu).saturating_sub(HEADERS).max(HEADERS));
+        packet + segments * HEADERS
+    }
+
+    /// Returns the shaper with this rate for packets that may already wait. A token bucket gets a
+    /// burst that holds the largest one: it would never let a larger one pass.
+    #[must_use]
+    pub fn retuned(&self, rate: Rate) -> Self {
+        let largest = 8 * self.with_headers(GSO_MAX);
+        let burst = match self.queue {
+            Queue::TbfPfifoFast | Queue::TbfFqCodel | Queue::Tbf => rate.burst.max(largest),
+            Queue::Fq | Queue::Htb => rate.burst,
+        };
+        Self {
+            rate: Rate { burst, ..rate },
+            ..self.clone()
+        }
     }
 
     /// Returns the burst that the clock of the eBPF program allows, in nanoseconds. It is the burst

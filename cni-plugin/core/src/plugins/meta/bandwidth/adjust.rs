@@ -89,10 +89,7 @@ impl Bandwidth {
             Toward::Pod => self.ingress,
             Toward::Network => self.egress,
         };
-        Shaper {
-            rate: rate.unwrap_or(Rate::UNREACHED),
-            ..shaper.clone()
-        }
+        shaper.retuned(rate.unwrap_or(Rate::UNREACHED))
     }
 }
 

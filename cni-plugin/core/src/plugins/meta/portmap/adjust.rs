@@ -2,13 +2,24 @@
 //! last.
 
 use crate::plan::step::Step;
-use crate::plan::thing::host_ports::HostPort;
+use crate::plan::thing::host_ports::{HostPort, Target};
 use crate::plan::thing::{HostPorts, Thing};
 use crate::plugins::{Adjustment, Planned};
 
 /// Returns the change from the recorded steps `present` to what an ADD would plan now.
 pub(super) fn adjusted(planned: Planned, present: &[Step]) -> Adjustment {
     let (from, to) = (ports(present), ports(&planned.steps));
+    if let (Some(from), Some(to)) = (from, to)
+        && !is_alike(from, to)
+    {
+        let del = Step::del(from.clone());
+        return Adjustment {
+            steps: [vec![del], planned.steps.clone()].concat(),
+            after: planned.steps,
+            result: planned.result,
+            warnings: planned.warnings,
+        };
+    }
     let mut steps = Vec::new();
     if let Some(from) = from {
         let gone = without(from, to);
@@ -36,6 +47,19 @@ pub(super) fn adjusted(planned: Planned, present: &[Step]) -> Adjustment {
         result: planned.result,
         warnings: planned.warnings,
     }
+}
+
+/// True if ports of both are forwarded in the same way.
+fn is_alike(from: &HostPorts, to: &HostPorts) -> bool {
+    let is_same = |target: &Target| {
+        let mut others = to.targets.iter().filter(|other| other.addr == target.addr);
+        others.all(|other| other == target)
+    };
+    from.backend == to.backend
+        && from.loopback == to.loopback
+        && from.conditions == to.conditions
+        && from.targets.is_empty() == to.targets.is_empty()
+        && from.targets.iter().all(is_same)
 }
 
 fn ports(steps: &[Step]) -> Option<&HostPorts> {
