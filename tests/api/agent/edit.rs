@@ -244,6 +244,13 @@ fn the_default_route_goes_to_the_network_that_requests_it() {
     node.annotate(&pod, &routed.to_string());
     node.await_interfaces(&pod, &["eth0", "net1", "net2"]);
     assert_eq!(routes(), ["net2"]);
+    // It moves in place.
+    let wan = pod.ns.the_link("net2");
+    for (networks, link) in [("lan,wan", "eth0"), (&routed.to_string(), "net2")] {
+        node.annotate(&pod, networks);
+        await_true("the default route", || routes() == [link]);
+        assert_eq!(pod.ns.the_link("net2")["ifindex"], wan["ifindex"]);
+    }
     // Another network does not touch it.
     let more = json!([{"name": "wan", "default-route": ["10.168.192.9"]}]);
     node.annotate(&pod, &more.to_string());

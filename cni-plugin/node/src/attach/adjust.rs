@@ -10,6 +10,7 @@
 //! unsettled. So DEL finds everything after a kill, and the next edit attaches the network again.
 
 use super::chain::{Chain, Item, Runner};
+use super::flannel;
 use super::invocation::{Wanted, call};
 use super::recorded;
 use super::routes;
@@ -65,13 +66,14 @@ fn has_foreign(record: &Record) -> bool {
 /// Returns the plugins with another configuration, each with its index.
 fn changed<'c>(old: &'c Chain, new: &'c Chain) -> impl Iterator<Item = (usize, &'c Item)> {
     let pairs = old.items.iter().zip(&new.items).enumerate();
-    pairs.filter_map(|(at, (old, new))| (old.conf.json != new.conf.json).then_some((at, new)))
+    let conf = |item: &Item| flannel::unmarked(&item.conf.json);
+    pairs.filter_map(move |(at, (old, new))| (conf(old) != conf(new)).then_some((at, new)))
 }
 
 /// Returns the configuration of a plugin without the pod's requests. The rest differs if the
 /// definition of the network has changed.
 fn without_requests(item: &Item) -> Json {
-    let mut json = Json::clone(&item.conf.json);
+    let mut json = flannel::unmarked(&item.conf.json);
     json.remove(RUNTIME_CONFIG);
     json
 }

@@ -47,6 +47,15 @@ pub(super) fn is_of_record(conf: &mut Json) {
     }
 }
 
+/// Returns a configuration without the mark of [`is_of_record`].
+pub(super) fn unmarked(conf: &Json) -> Json {
+    let mut conf = conf.clone();
+    if conf.get(MADE) == Some(&Json::object_of([])) {
+        conf.remove(MADE);
+    }
+    conf
+}
+
 impl Reader<'_> {
     /// Returns the items that replace the plugin at `at`; `None` if its type is not `flannel`.
     pub(super) fn items(&mut self, at: usize, conf: &NetConf) -> Result<Option<Made>, Error> {

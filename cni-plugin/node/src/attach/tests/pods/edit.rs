@@ -1,12 +1,12 @@
 //! Tests of edits of a running pod's annotation.
 
-use super::{SETTINGS, add, assert_nothing_left, cluster, del, object, status};
+use super::{SETTINGS, add, assert_nothing_left, cluster, default_routes, del, object, status};
 use crate::apply::host::Machine as _;
 use crate::attach::pods::{self, Edited};
 use crate::attach::tests::model::Model;
 use crate::store::record::Record;
 use braid_core::cni::{Error, Json, NetConf};
-use braid_core::k8s::{NETWORK_STATUS, NETWORKS, Nad};
+use braid_core::k8s::{DEFAULT_NETWORK, NETWORK_STATUS, NETWORKS, Nad};
 use std::collections::BTreeMap;
 
 fn record(machine: &Model) -> Record {
@@ -193,4 +193,52 @@ fn a_status_is_published_after_an_edit_that_was_killed_before() {
     machine.cluster.borrow_mut().fails_at = Some(asked + 1);
     edit_again(&machine).expect_err("not published");
     assert!(record(&machine).owed.is_some());
+}
+
+#[test]
+fn a_default_route_moves_in_place_and_back() {
+    let machine = cluster(Some("blue,red"));
+    add(&machine, "").expect("attached");
+    let before = default_routes(&machine);
+    assert_eq!(before.len(), 1);
+    events(&machine);
+    for _ in 0..2 {
+        let routed = r#"[{"name":"blue","default-route":["10.2.0.9"]},{"name":"red"}]"#;
+        assert_eq!(edit(&machine, routed), Ok(Edited::Changed));
+        let moved = default_routes(&machine);
+        assert!(
+            moved.len() == 1 && moved[0].contains("10.2.0.9"),
+            "{moved:?}"
+        );
+        assert_eq!(edit(&machine, "blue,red"), Ok(Edited::Changed));
+        assert_eq!(default_routes(&machine), before);
+    }
+    assert!(events(&machine).is_empty(), "the interfaces stay");
+    del(&machine).expect("detached");
+    assert_nothing_left(&machine, "after DEL");
+}
+
+#[test]
+fn the_default_network_keeps_the_default_route_that_it_requests() {
+    let machine = cluster(None);
+    let config = r#"{"cniVersion":"1.0.0","type":"ptp","ipam":{"type":"static",
+        "routes":[{"dst":"0.0.0.0/0"}],"addresses":[{"address":"10.5.0.2/24","gateway":"10.5.0.1"}]}}"#;
+    let mut cluster = machine.cluster.borrow_mut();
+    cluster.nads.push(Nad {
+        name: object("routed"),
+        config: config.to_owned(),
+        annotations: BTreeMap::new(),
+    });
+    let routed = r#"[{"name":"routed","namespace":"ns","default-route":["10.5.0.9"]}]"#;
+    let annotations = &mut cluster.pods[0].annotations;
+    annotations.insert(DEFAULT_NETWORK.to_owned(), routed.to_owned());
+    drop(cluster);
+    add(&machine, "").expect("attached");
+    let routes = default_routes(&machine);
+    assert!(
+        routes.len() == 1 && routes[0].contains("10.5.0.9"),
+        "{routes:?}"
+    );
+    assert_eq!(edit_again(&machine), Ok(Edited::Same));
+    assert_eq!(default_routes(&machine), routes);
 }
