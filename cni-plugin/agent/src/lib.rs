@@ -22,6 +22,7 @@
 
 mod agent;
 mod api;
+mod call_conf;
 pub mod cluster;
 pub mod configuration;
 pub mod credentials;

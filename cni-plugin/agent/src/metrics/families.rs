@@ -1,6 +1,7 @@
 //! Families of metrics with their labels.
 
 use super::scrape::Scrape;
+use crate::repair::Kind;
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,18 +10,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// Kinds of objects that the agent repairs.
-pub(super) const REPAIRED: [&str; 9] = [
-    "route",
-    "rule",
-    "neighbour",
-    "fdb",
-    "link",
-    "address",
-    "table",
-    "sysctl",
-    "attachment",
-];
 /// Kinds of objects that the agent collects as garbage.
 pub(super) const COLLECTED: [&str; 4] = ["attachment", "lease", "claim", "status"];
 /// Upper bounds of the durations of calls, in seconds. An ADD takes 1 to 3 ms without foreign
@@ -44,7 +33,7 @@ pub(super) const CODES: [&str; 13] = [
 /// Names and values of labels.
 type Labels<const COUNT: usize> = [(&'static str, &'static str); COUNT];
 
-/// All families. Those of the node's state are in `scrape`.
+/// All families; `scrape` has the families of the node's state.
 #[derive(Debug)]
 pub(super) struct Families {
     pub(super) calls: Family<Labels<3>, Histogram, fn() -> Histogram>,
@@ -121,8 +110,8 @@ impl Families {
         for code in CODES {
             drop(self.failures.get_or_create(&[("code", code)]));
         }
-        for kind in REPAIRED {
-            drop(self.repairs.get_or_create(&[("kind", kind)]));
+        for kind in Kind::ALL {
+            drop(self.repairs.get_or_create(&[("kind", kind.word())]));
         }
         for kind in COLLECTED {
             drop(self.collected.get_or_create(&[("kind", kind)]));

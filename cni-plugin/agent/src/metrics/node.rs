@@ -2,13 +2,12 @@
 //!
 //! A pod that is gone is in no later state, so its series go with it.
 
-use braid_core::cni::{Error, Injected, Json, NetConf, NetConfList};
+use crate::call_conf;
+use braid_core::cni::Error;
 use braid_core::k8s::settings::PodRef;
-use braid_node::attach::chain::BRAID;
 use braid_node::attach::shaped::{self, Direction};
 use braid_node::attach::usage::{Usage, UsageReader};
 use braid_node::log::Log;
-use braid_node::source::files;
 use braid_node::store::record::{self, Attached, Record};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,10 +36,10 @@ pub(super) struct Passed {
 }
 
 impl NodeState {
-    /// Reads the state. `conflist` is the node's conflist, whose network counts before the first pod.
+    /// Reads the state. The network of `conflist`, the node's conflist, counts before the first pod.
     pub(super) fn read(conflist: &Path) -> Result<Self, Error> {
         let (mut state, mut usage) = (Self::default(), UsageReader::default());
-        if let Some(conf) = own_network(conflist)? {
+        if let Some(conf) = call_conf::read(conflist)? {
             usage.add_network(conf);
         }
         let log = Log::new(|text| tracing::debug!("{text}"));
@@ -60,7 +59,7 @@ impl NodeState {
         }
     }
 
-    /// Adds the counters of an attachment to those of its pod. A pod has several containers while its
+    /// Adds the counters of an attachment to the counters of its pod. A pod has several containers while its
     /// sandbox is replaced.
     fn add_shaped(&mut self, attached: &Attached, directions: &[Direction]) {
         let Ok(Some(pod)) = PodRef::of(&attached.args) else {
@@ -83,25 +82,14 @@ impl NodeState {
     }
 }
 
-/// Returns the configuration of braid's plugin in the node's conflist; `None` if there is none.
-fn own_network(conflist: &Path) -> Result<Option<NetConf>, Error> {
-    let Some(file) = files::read(conflist).unwrap_or_default().pop() else {
-        return Ok(None);
-    };
-    let list = NetConfList::from_json(&Json::parse(&file.bytes, "conflist")?)?;
-    let is_braid = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
-    let Some(at) = list.plugins.iter().position(is_braid) else {
-        return Ok(None);
-    };
-    list.plugin_conf(at, &Injected::default()).map(Some)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use braid_core::cni::Attachment;
+    use braid_core::cni::Json;
     use braid_core::name::IfName;
     use braid_core::plan::thing::shaping::Traffic;
+    use braid_node::attach::chain::BRAID;
 
     fn attached(args: &str) -> Attached {
         let attachment = Attachment {
@@ -154,18 +142,5 @@ mod tests {
             dropped: 3,
         };
         assert_eq!(state.shaped, BTreeMap::from([(web, passed)]));
-    }
-
-    #[test]
-    fn a_conflist_of_others_or_none_at_all_is_no_network() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("00.conflist");
-        assert!(matches!(own_network(&path), Ok(None)));
-        let other = r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"bridge"}]}"#;
-        std::fs::write(&path, other).expect("written");
-        assert!(matches!(own_network(&path), Ok(None)));
-        std::fs::write(&path, other.replace("bridge", BRAID)).expect("written");
-        let own = own_network(&path).expect("valid").expect("a network");
-        assert_eq!((own.name.as_str(), own.plugin.as_str()), ("n", BRAID));
     }
 }

@@ -1,6 +1,7 @@
 //! The work on one pod, which blocks.
 
-use braid_core::cni::{Error, Injected, Json, NetConf, NetConfList};
+use crate::call_conf;
+use braid_core::cni::Error;
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::settings::PodRef;
 use braid_node::apply::host::This;
@@ -8,7 +9,6 @@ use braid_node::attach::chain::BRAID;
 use braid_node::attach::pods::{self, Edited};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;
-use braid_node::source::files;
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{self, Record};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn try_compare(pod: &ObjectName, conflist: &Path) -> Result<(), Error> {
     if records.is_empty() {
         return Ok(());
     }
-    let Some(conf) = conf(conflist)? else {
+    let Some(conf) = call_conf::read(conflist)? else {
         return Ok(());
     };
     let machine = This::new(Log::new(|text| tracing::warn!("{text}")));
@@ -63,17 +63,4 @@ fn pod_of(record: &Record) -> Option<ObjectName> {
     let first = record.attachments.first()?;
     let pod_ref = PodRef::of(&first.args).ok()??;
     (record.key.plugin == BRAID).then_some(pod_ref.name)
-}
-
-/// Returns the configuration of calls in the node's conflist; `None` if there is none.
-fn conf(conflist: &Path) -> Result<Option<NetConf>, Error> {
-    let Some(file) = files::read(conflist)?.pop() else {
-        return Ok(None);
-    };
-    let list = NetConfList::from_json(&Json::parse(&file.bytes, "conflist")?)?;
-    let is_braid = |plugin: &Json| plugin.get("type").and_then(Json::as_str) == Some(BRAID);
-    let Some(at) = list.plugins.iter().position(is_braid) else {
-        return Ok(None);
-    };
-    list.plugin_conf(at, &Injected::default()).map(Some)
 }

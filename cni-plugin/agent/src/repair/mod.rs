@@ -40,6 +40,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::Link,
+        Self::Address,
+        Self::Fdb,
+        Self::Neighbour,
+        Self::Rule,
+        Self::Route,
+        Self::Table,
+        Self::Sysctl,
+        Self::Attachment,
+    ];
+
     /// Returns the value of the counter's label.
     pub fn word(self) -> &'static str {
         match self {
