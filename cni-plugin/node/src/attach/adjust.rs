@@ -19,6 +19,7 @@ use crate::apply::host::Host;
 use crate::store::record::{Attached, Folder, Key, Record};
 use braid_core::cni::{Error, Json};
 use braid_core::ipam::Claim;
+use braid_core::plan::thing::Thing;
 use braid_core::plan::{Facts, Step};
 
 const RUNTIME_CONFIG: &str = "runtimeConfig";
@@ -225,14 +226,12 @@ fn unite(attached: &mut Attached, before: &Attached, is_its_own: bool) {
 
 /// Returns the step that rolls a step of a change back.
 fn inverse(step: &Step) -> Option<Step> {
-    match step {
-        Step::Del(thing) => Some(Step::Add(thing.clone())),
-        Step::Add(_)
-        | Step::Ensure(_)
-        | Step::Set { .. }
-        | Step::Retune { .. }
-        | Step::Wait(_)
-        | Step::Forget(..)
-        | Step::Legacy(_) => step.inverse(),
+    if let Step::Del(thing) = step {
+        Some(Step::Add(thing.clone()))
+    } else if let Step::Ensure(Thing::HostPorts(_)) = step {
+        // The deletion of the new ports beside them took a part of them.
+        Some(step.clone())
+    } else {
+        step.inverse()
     }
 }

@@ -171,17 +171,7 @@ pub(super) fn note(attached: &mut Attached) {
 pub(super) fn forget_defaults(attached: &mut Attached) {
     for part in &mut attached.parts {
         part.retain(|step| {
-            let added = match step {
-                Step::Del(thing) => Step::Add(thing.clone()),
-                Step::Add(_)
-                | Step::Ensure(_)
-                | Step::Set { .. }
-                | Step::Retune { .. }
-                | Step::Wait(_)
-                | Step::Forget(..)
-                | Step::Legacy(_) => step.clone(),
-            };
-            !is_default_of(&added, Families::BOTH)
+            !matches!(step, Step::Add(thing) | Step::Del(thing) if is_default(thing, Families::BOTH))
         });
     }
 }
@@ -210,7 +200,11 @@ fn destination(step: &Step) -> Option<IpAddr> {
 
 /// True if the step adds a default route of one of these families to the container's main table.
 pub(super) fn is_default_of(step: &Step, families: Families) -> bool {
-    matches!(step, Step::Add(Thing::Route(Route { at, dst, table: RT_TABLE_MAIN, .. }))
+    matches!(step, Step::Add(thing) if is_default(thing, families))
+}
+
+fn is_default(thing: &Thing, families: Families) -> bool {
+    matches!(thing, Thing::Route(Route { at, dst, table: RT_TABLE_MAIN, .. })
         if at.ns == Ns::Pod && dst.prefix_len() == 0 && families.has(&dst.addr()))
 }
 

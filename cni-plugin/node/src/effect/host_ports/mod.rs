@@ -98,7 +98,7 @@ pub(super) fn give_up(
     all: &HostPorts,
     elements: &mut Vec<ElementKey>,
 ) -> Result<(), Cause> {
-    hand_over(kernel, &all.container_id, &all.owner)?;
+    hand_over(kernel, &all.container_id, &all.owner, Some(&all.ports))?;
     let by_ebpf = if all.way().is_some() {
         ebpf::del(kernel, all)
     } else {
@@ -113,7 +113,7 @@ pub(super) fn give_up(
 /// Deletes all ports of an owner.
 pub(super) fn del_owner(kernel: &mut Kernel, owner: &str) -> Result<(), Cause> {
     let handed_over = match record::container_of(owner) {
-        Some(container_id) => hand_over(kernel, &container_id, owner),
+        Some(container_id) => hand_over(kernel, &container_id, owner, None),
         None => Ok(()),
     };
     let by_ebpf = ebpf::del_owner(kernel, owner);
@@ -142,14 +142,23 @@ pub fn owners(kernel: &mut Kernel) -> Result<Vec<String>, Cause> {
     Ok(owners)
 }
 
-/// Hands the ports of the owner `leaving` over to other attachments of the container that request
-/// them.
-fn hand_over(kernel: &mut Kernel, container_id: &str, leaving: &str) -> Result<(), Cause> {
+/// Hands ports of the owner `leaving` over to other attachments of the container that request them:
+/// the ports in `only`, or else all.
+fn hand_over(
+    kernel: &mut Kernel,
+    container_id: &str,
+    leaving: &str,
+    only: Option<&[HostPort]>,
+) -> Result<(), Cause> {
     for Sibling {
-        ports: all,
+        ports: mut all,
         is_apart,
     } in holder::siblings(container_id, leaving)?
     {
+        if let Some(only) = only {
+            all.ports
+                .retain(|port| only.iter().any(|one| one.at == port.at));
+        }
         let own = settle(kernel, &all, Some(leaving))?;
         if own.ports.is_empty() {
             continue;
