@@ -19,6 +19,15 @@ pub(super) enum Format {
     Json,
 }
 
+/// Output format of a text.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum TextFormat {
+    /// Lines for people.
+    Text,
+    /// JSON.
+    Json,
+}
+
 /// Writes the last part of the output, and returns the exit code.
 pub(super) fn print(text: &str) -> u8 {
     print_more(text).break_value().unwrap_or(SUCCESS)

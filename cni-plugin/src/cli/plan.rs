@@ -1,13 +1,14 @@
 //! `braid plan`: the commands of an attachment. Nothing is changed and no address is reserved.
 
+use super::output::{self, TextFormat};
 use super::pod::Networks;
-use super::{Outcome, conf, output};
+use super::{Outcome, conf};
 use braid_core::plan::Step;
 use braid_node::apply::host::{Machine, This};
 use braid_node::attach::add::open_host;
 use braid_node::attach::preview::{Line, preview};
 use braid_node::sys::netns::NetNs;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -29,16 +30,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "K=V;…", default_value = "")]
     args: String,
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Text)]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// Lines of a namespace and a command
-    Text,
-    /// An array of objects
-    Json,
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    output: TextFormat,
 }
 
 /// A line of the plan as JSON.
@@ -67,8 +60,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let (call, _) = arguments.networks.call(&attachment, &machine)?;
     let lines = preview(&call, &mut *host)?;
     Ok(output::print(&match arguments.output {
-        Format::Text => lines.iter().map(text).collect(),
-        Format::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,
+        TextFormat::Text => lines.iter().map(text).collect(),
+        TextFormat::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,
     }))
 }
 

@@ -8,9 +8,9 @@
 mod judge;
 mod observe;
 
-use super::output;
+use super::output::{self, TextFormat};
 use super::{Outcome, install};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use judge::{Advice, Step};
 use observe::Node;
 use serde::Serialize;
@@ -19,16 +19,8 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Text)]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// Lines for people
-    Text,
-    /// One object
-    Json,
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    output: TextFormat,
 }
 
 /// The output as JSON.
@@ -47,8 +39,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let advice = judge::advice(&node, changes);
     let (node, advice) = (&node, &advice);
     Ok(output::print(&match arguments.output {
-        Format::Text => text(node, advice),
-        Format::Json => output::json(&Report { node, advice })?,
+        TextFormat::Text => text(node, advice),
+        TextFormat::Json => output::json(&Report { node, advice })?,
     }))
 }
 
