@@ -82,6 +82,10 @@ impl Ns {
         let sending = self
             .enter(|| TcpStream::connect_timeout(&to, PATIENCE))
             .expect("connect");
+        // A queue that lets nothing pass must not stop the test.
+        sending
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time limit");
         let (receiving, _) = listener.accept().expect("a connection");
         (sending, receiving)
     }

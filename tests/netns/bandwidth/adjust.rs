@@ -61,6 +61,22 @@ fn scaled(times: u64, keys: &[&str]) -> Value {
     scaled
 }
 
+/// Returns the container's address, and the namespace and the address of its peer.
+fn ends<'a>(
+    result: &'a Value,
+    main: &Value,
+    host: &'a Sandbox,
+    other: &'a Ns,
+) -> (&'a str, (&'a Ns, &'a str)) {
+    let ip = &result["ips"][0];
+    let own = ip["address"].as_str().unwrap().split('/').next().unwrap();
+    if main["type"] == "bridge" {
+        (own, (host.host(), ip["gateway"].as_str().unwrap()))
+    } else {
+        (own, (other, "10.3.0.254"))
+    }
+}
+
 #[test]
 fn limits_change_in_place_with_each_kind_of_queue() {
     for lacks in [&[][..], &["fq"], &["fq", "tbf"], &["bpf", "fq_codel"]] {
@@ -73,25 +89,19 @@ fn limits_change_in_place_with_each_kind_of_queue() {
             lacking(lacks);
             let call = shaped(&host, &pod, &main, &limits());
             let result = call.add().result();
-            let (there, to) = if main["type"] == "bridge" {
-                (host.host(), result["ips"][0]["gateway"].as_str().unwrap())
-            } else {
-                (&*other, "10.3.0.254")
-            };
-            let address = result["ips"][0]["address"].as_str().unwrap();
-            let own = address.split('/').next().unwrap();
-            let ends = |of: &Ns| of.list("tc -j qdisc show");
-            let handles = |queues: &[Value]| -> Vec<Value> {
+            let (own, (there, to)) = ends(&result, &main, &host, &other);
+            let handles = |of: &Ns| -> Vec<Value> {
+                let queues = of.list("tc -j qdisc show");
                 queues.iter().map(|queue| queue["handle"].clone()).collect()
             };
-            let before = [host.host(), &pod].map(|ns| handles(&ends(ns)));
+            let before = [host.host(), &pod].map(handles);
             let both = ["ingress", "egress"];
             adjust(&list(&main, &scaled(3, &both)));
             for (from, there, to) in [(&*pod, there, to), (there, &*pod, own)] {
                 let most = (3.0 * 1.01 * RATE_F, 3.0 * AT_ONCE);
                 from.assert_sends(there, to, 3.0 * 0.7 * GOODPUT, most);
             }
-            let after = [host.host(), &pod].map(|ns| handles(&ends(ns)));
+            let after = [host.host(), &pod].map(handles);
             assert_eq!(after, before, "the same queues: {lacks:?}");
             // Packets that wait are larger than those that the lower rate lets pass at a time.
             adjust(&list(&main, &scaled(50, &both)));
@@ -120,13 +130,7 @@ fn a_limit_comes_in_place_to_a_direction_that_had_none() {
             let other = host.outside("lan", "10.3.0.253/24", "10.3.0.254/24");
             let call = shaped(&host, &pod, &main, &scaled(1, keys));
             let result = call.add().result();
-            let (there, to) = if main["type"] == "bridge" {
-                (host.host(), result["ips"][0]["gateway"].as_str().unwrap())
-            } else {
-                (&*other, "10.3.0.254")
-            };
-            let address = result["ips"][0]["address"].as_str().unwrap();
-            let own = address.split('/').next().unwrap();
+            let (own, (there, to)) = ends(&result, &main, &host, &other);
             adjust(&list(&main, &limits()));
             for (from, there, to) in [(&*pod, there, to), (there, &*pod, own)] {
                 from.assert_sends(there, to, 0.7 * GOODPUT, (1.01 * RATE_F, AT_ONCE));
