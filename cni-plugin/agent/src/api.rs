@@ -51,8 +51,8 @@ pub(crate) fn client(mut config: Config, metrics: &Metrics) -> Result<Client, Er
     Ok(builder.with_layer(&count).build())
 }
 
-/// True if the API did not do what was requested, other than for the state of the object: an object
-/// that is not there, and one that has changed meanwhile, are ordinary answers.
+/// True if the API refused or failed a request. A missing object, and an object that has changed
+/// meanwhile, are ordinary answers.
 fn is_failure(status: StatusCode) -> bool {
     const ORDINARY: [StatusCode; 4] = [
         StatusCode::NOT_FOUND,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  records, leases ─► containers that are gone ─► detached, leases released
-//!  leases of claims ─► list of claims, read after them ─► those of deleted claims released
+//!  leases of claims ─► list of claims, read after them ─► leases of deleted claims released
 //! ```
 
 use crate::cluster::networks::{ClaimObject, claim_resource};

@@ -16,8 +16,8 @@ pub struct RepairBook {
 }
 
 impl RepairBook {
-    /// Returns the events to publish on the Node: those of `news`, and series of earlier ones that
-    /// are due. An event that was published a moment ago gets its series later.
+    /// Returns the events to publish on the Node: the events of `news`, and due series of earlier
+    /// events. An event that was published a moment ago gets its series later.
     pub fn posts(&mut self, news: &[Warning], node: &Node, now: Timestamp) -> Vec<Post> {
         self.known
             .retain(|_, known| now.duration_since(known.posted) < FORGOTTEN);

@@ -10,7 +10,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 const FIRST: Duration = Duration::from_secs(2);
 /// Longest pause.
 const LONGEST: Duration = Duration::from_mins(1);
-/// Time after which a thing that nobody has broken again is as if it had never been broken.
+/// Time without a break after which the breaks of a thing are forgotten.
 const CALM: Duration = Duration::from_mins(2);
 
 /// Decision about a broken thing.

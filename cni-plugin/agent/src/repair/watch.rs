@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use tokio::net::UdpSocket;
 
-/// Groups of `rtnetlink`, of which the first is bit 0: LINK, NEIGH, and for each family IFADDR,
-/// ROUTE, RULE and NETCONF.
+/// Groups of `rtnetlink`, numbered from 1: LINK, NEIGH, and for each family IFADDR, ROUTE, RULE and
+/// NETCONF.
 const ROUTE_GROUPS: [u32; 10] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25];
 /// `NFNLGRP_NFTABLES`.
 const NFTABLES_GROUPS: [u32; 1] = [7];

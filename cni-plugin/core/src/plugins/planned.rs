@@ -19,7 +19,7 @@ pub struct Planned {
     pub warnings: Vec<String>,
 }
 
-/// The change of what a plugin has made for a running container.
+/// A change of the state that a plugin has created for a running container.
 #[derive(Debug, Default)]
 pub struct Adjustment {
     /// Steps of the change, in order.

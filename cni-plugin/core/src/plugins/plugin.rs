@@ -61,13 +61,13 @@ pub trait Plugin: Debug {
     /// Plans the steps and the result of an ADD.
     fn plan(&self, call: &Call<'_>, facts: &Facts, lease: Option<Lease>) -> Result<Planned, Error>;
 
-    /// True if [`Plugin::adjust`] can change what the plugin has made with the steps `present`.
+    /// True if [`Plugin::adjust`] can change the state that the steps `present` have created.
     fn adjusts(&self, _present: &[Step]) -> bool {
         false
     }
 
-    /// Plans the change of what the plugin has made with the steps `present` into what its
-    /// configuration requests now. `facts` are those of [`Plugin::needs`].
+    /// Plans the change of the state that the steps `present` have created to the state that the
+    /// configuration requests. `facts` answer [`Plugin::needs`].
     fn adjust(
         &self,
         _call: &Call<'_>,

@@ -33,7 +33,7 @@ pub struct Links {
     pub indices: BTreeSet<u32>,
 }
 
-/// What the node shows of the containers.
+/// Containers and links as the node shows them.
 #[derive(Debug, Default)]
 pub struct Look {
     /// Indices of the records with a step that does not hold on the node.

@@ -30,8 +30,8 @@ pub(super) fn link_name(conf: &NetConf, family: Family) -> Name {
     }
 }
 
-/// Returns addresses that may be the node's end of traffic with other nodes, the best one first:
-/// that of the existing link, the published one, those of the Node.
+/// Returns addresses that may be the node's end of traffic with other nodes, the best one first: the
+/// address of the existing link, the published one, the addresses of the Node.
 pub(super) fn candidates(own: &Node, family: Family, found: Option<&Found>) -> Vec<IpAddr> {
     let [v4, v6] = NODE_PUBLIC;
     let bound = match family {
