@@ -1,10 +1,10 @@
 //! Metrics of an agent after calls, as curl gets them, judged by promtool.
 
+use super::reports::listed;
 use super::socket::{Pod, Served, asks};
 use super::{CONFLIST, await_true, serde_json_of};
 use crate::json;
 use braid_testbed::tools;
-use braid_tests::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -214,18 +214,8 @@ fn the_trace_of_a_call_is_in_its_events() {
     let mut pod = node.pod("web", &asks());
     pod.call = pod.call.env("TRACEPARENT", parent.as_str());
     pod.call.add().result();
-    let world = &node.pair.world;
-    let list = [
-        "get",
-        "events.v1.events.k8s.io",
-        "-o",
-        "json",
-        "-n",
-        &world.namespace,
-    ];
     await_true("the trace in the events of both interfaces", || {
-        let events: Value = serde_json::from_str(&world.server.kubectl(&list, None)).expect("JSON");
-        let events = events["items"].as_array().expect("a list");
+        let events = listed(&node, &format!("regarding.name={}", pod.name));
         let traces = events
             .iter()
             .map(|event| &event["metadata"]["annotations"]["braid/trace-id"]);

@@ -4,22 +4,20 @@ use super::await_true;
 use super::socket::{Cut, Pod, Served, asks};
 use crate::{Value, json};
 
+/// Returns the events of the namespace that `selector` selects.
+pub(super) fn listed(node: &Served, selector: &str) -> Vec<Value> {
+    let world = &node.pair.world;
+    let selector = format!("--field-selector={selector}");
+    let kind = "events.v1.events.k8s.io";
+    let list = ["get", kind, "-o", "json", "-n", &world.namespace, &selector];
+    let list: Value = serde_json::from_str(&world.server.kubectl(&list, None)).expect("JSON");
+    list["items"].as_array().expect("a list").clone()
+}
+
 /// Returns reason and note of each event about a pod, in alphabetical order.
 pub(super) fn events(node: &Served, pod: &Pod) -> Vec<[String; 2]> {
-    let world = &node.pair.world;
-    let about = format!("--field-selector=regarding.name={}", pod.name);
-    let list = [
-        "get",
-        "events.v1.events.k8s.io",
-        "-o",
-        "json",
-        "-n",
-        &world.namespace,
-        &about,
-    ];
-    let list: Value = serde_json::from_str(&world.server.kubectl(&list, None)).expect("JSON");
     let mut found = Vec::new();
-    for event in list["items"].as_array().expect("a list") {
+    for event in listed(node, &format!("regarding.name={}", pod.name)) {
         found.push(["reason", "note"].map(|key| event[key].as_str().unwrap_or("").to_owned()));
     }
     found.sort();

@@ -137,7 +137,8 @@ fn remove(state: &mut State, thing: &Thing) {
 mod tests {
     use super::super::changes::changes;
     use super::super::routes::{Neighbour, Present};
-    use super::super::vxlan::{Found, Name, Settings, mac};
+    use super::super::tests::carried_out;
+    use super::super::vxlan::{Name, Settings, mac};
     use super::*;
     use std::net::IpAddr;
 
@@ -188,22 +189,6 @@ mod tests {
         }
     }
 
-    fn present(desired: &Desired) -> Present {
-        let found = |link: Vxlan| Found {
-            index: 9,
-            kind: "vxlan".into(),
-            settings: Some(link.settings),
-            mac: Some(link.mac),
-            mtu: link.mtu,
-            is_up: true,
-        };
-        Present {
-            link: desired.link.map(found),
-            state: desired.state.clone(),
-            ..Present::default()
-        }
-    }
-
     fn settled(desired: &Desired) -> Settled {
         let mut settled = Settled::default();
         settle(&mut settled, desired);
@@ -242,14 +227,14 @@ mod tests {
         let all = self::settled(&desired);
         let mut fewer = desired.clone();
         fewer.state.routes.clear();
-        assert_eq!(repairs(&all, &present(&desired), &fewer, false), []);
+        assert_eq!(repairs(&all, &carried_out(&desired), &fewer, false), []);
     }
 
     #[test]
     fn lost_objects_are_repairs_and_those_of_a_lost_link_do_not_count() {
         let desired = desired();
         let settled = settled(&desired);
-        let mut lost = present(&desired);
+        let mut lost = carried_out(&desired);
         lost.state.routes.clear();
         let routes = [(Kind::Route, true), (Kind::Route, true)];
         assert_eq!(repairs(&settled, &lost, &desired, false), routes);
@@ -270,7 +255,7 @@ mod tests {
     fn an_added_object_of_the_agents_form_is_deleted_as_a_repair() {
         let desired = desired();
         let settled = settled(&desired);
-        let mut more = present(&desired);
+        let mut more = carried_out(&desired);
         let other = route("10.9.0.0/24", Dev::Vxlan);
         more.state.routes.insert(other);
         let found = repairs(&settled, &more, &desired, false);
@@ -281,7 +266,7 @@ mod tests {
     fn routes_of_an_uplink_that_was_down_are_repairs_that_do_not_count() {
         let desired = desired();
         let mut settled = settled(&desired);
-        let mut lost = present(&desired);
+        let mut lost = carried_out(&desired);
         lost.state
             .routes
             .remove(&route("10.3.0.0/24", Dev::Index(7)));

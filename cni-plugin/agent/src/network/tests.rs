@@ -89,7 +89,7 @@ impl Cluster {
 }
 
 /// Returns the state after a decision was carried out.
-fn carried_out(desired: &Desired) -> Present {
+pub(super) fn carried_out(desired: &Desired) -> Present {
     let found = |link: Vxlan| Found {
         index: 9,
         kind: "vxlan".into(),
