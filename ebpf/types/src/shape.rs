@@ -49,7 +49,8 @@ pub const ONLY: u64 = 1;
 /// Value of [`Conf::subnets`]: packets of the named subnets are not shaped.
 pub const EXCEPT: u64 = 2;
 
-/// Configuration of a place; written before the program is attached and constant afterwards.
+/// Configuration of a place. Written before the program is attached, and again when the limit of a
+/// running container changes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conf {

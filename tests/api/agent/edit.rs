@@ -1,5 +1,7 @@
 //! Edits of a running pod's annotation: the agent attaches and detaches networks.
 
+mod ports;
+
 use super::pings::Pings;
 use super::reports::events;
 use super::socket::{Pod, Served};

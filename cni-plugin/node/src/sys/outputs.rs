@@ -1,11 +1,13 @@
 //! Standard streams of a program: its input is written and both outputs are read at the same time,
 //! so neither side waits for the other. `wait_with_output` in std panics if a read fails.
 
+#![expect(unsafe_code, reason = "pidfd_open has no safe wrapper")]
+
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::{Child, ChildStdin, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -22,15 +24,20 @@ pub struct Ended {
 
 /// Passes `input` to a program, reads its outputs, and waits for the program to terminate. The
 /// program's streams must be pipes. Waits for the program even if the pipes cannot be read. The
-/// program need not read its input. Kills a program whose outputs are open after `limit`, and returns
-/// [`ErrorKind::TimedOut`].
+/// program need not read its input. Kills a program that runs, or whose outputs are open, after
+/// `limit`, and returns [`ErrorKind::TimedOut`].
 pub fn wait(mut child: Child, input: &[u8], limit: Duration) -> io::Result<Ended> {
-    let exchanged = exchange(&mut child, input, Instant::now() + limit);
-    if is_late(&exchanged) {
+    let end = Instant::now() + limit;
+    let exchanged = exchange(&mut child, input, end);
+    let ended = match &exchanged {
+        Err(err) if err.kind() == ErrorKind::TimedOut => Err(ErrorKind::TimedOut.into()),
+        _ => await_end(&child, end),
+    };
+    if is_late(&ended) {
         child.kill()?;
     }
     let status = child.wait()?;
-    let (stdout, stderr) = exchanged?;
+    let ((stdout, stderr), ()) = (exchanged?, ended?);
     Ok(Ended {
         status,
         stdout,
@@ -42,6 +49,38 @@ fn is_late<T>(exchanged: &io::Result<T>) -> bool {
     exchanged
         .as_ref()
         .is_err_and(|err| err.kind() == ErrorKind::TimedOut)
+}
+
+/// Waits until a program has terminated, at most until `end`.
+fn await_end(child: &Child, end: Instant) -> io::Result<()> {
+    let process = process(child)?;
+    loop {
+        let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+        if poll_until(&mut fds, end)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns a descriptor of a child process (Linux 5.3).
+fn process(child: &Child) -> io::Result<OwnedFd> {
+    // SAFETY: the call has no pointers.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) })?;
+    let fd = i32::try_from(fd).or(Err(Errno::EBADF))?;
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Waits until a descriptor is ready. Returns false after an interruption, and
+/// [`ErrorKind::TimedOut`] at `end`.
+fn poll_until(fds: &mut [PollFd<'_>], end: Instant) -> io::Result<bool> {
+    let left = end.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    match poll(fds, timeout) {
+        Err(Errno::EINTR) => Ok(false),
+        Ok(0) if Instant::now() >= end => Err(ErrorKind::TimedOut.into()),
+        polled => Ok(polled? > 0),
+    }
 }
 
 fn exchange(child: &mut Child, input: &[u8], end: Instant) -> io::Result<(Vec<u8>, Vec<u8>)> {
@@ -70,13 +109,9 @@ fn exchange(child: &mut Child, input: &[u8], end: Instant) -> io::Result<(Vec<u8
         if fds.is_empty() {
             return Ok((stdout.text, stderr.text));
         }
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut fds, timeout) {
-            Err(Errno::EINTR) => continue,
-            Ok(0) if Instant::now() >= end => return Err(ErrorKind::TimedOut.into()),
-            polled => polled?,
-        };
+        if !poll_until(&mut fds, end)? {
+            continue;
+        }
         input.write();
         stdout.read(&mut chunk)?;
         stderr.read(&mut chunk)?;
@@ -152,17 +187,22 @@ mod tests {
 
     #[test]
     fn program_that_never_ends_is_killed() {
-        let child = Command::new("/bin/sh")
-            .args(["-c", "echo a; exec sleep 1000"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let pid = child.id();
-        let ended = wait(child, b"", Duration::from_millis(50)).map_err(|err| err.kind());
-        assert!(matches!(ended, Err(ErrorKind::TimedOut)), "{ended:?}");
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        for says in ["echo a; exec sleep 1000", "exec sleep 1000 <&- >&- 2>&-"] {
+            let child = Command::new("/bin/sh")
+                .args(["-c", says])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("started");
+            let pid = child.id();
+            let ended = wait(child, b"", Duration::from_millis(50)).map_err(|err| err.kind());
+            assert!(
+                matches!(ended, Err(ErrorKind::TimedOut)),
+                "{says}: {ended:?}"
+            );
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        }
     }
 
     #[test]

@@ -176,6 +176,45 @@ impl Portmap {
         }
         targets
     }
+
+    /// Refuses ports that this container cannot have. `own` are those that the attachment has now.
+    fn refuse_beside(&self, call: &Call<'_>, facts: &Facts, own: EbpfCounts) -> Result<(), Error> {
+        if let Some(error) = &self.refusal
+            && !self.mappings.is_empty()
+        {
+            return Err(error.clone());
+        }
+        let ports = self.ports(call);
+        let mut seen = BTreeSet::new();
+        if let Some(port) = ports.iter().find(|port| !seen.insert(port.at)) {
+            return Err(Error::config(format!(
+                "\"portMappings\": host port {} is mapped to two ports",
+                port.at
+            )));
+        }
+        if let Some(prev) = call.prev
+            && !ports.is_empty()
+        {
+            let others = EbpfCounts {
+                ports: facts.ebpf_counts.ports.saturating_sub(own.ports),
+                at_loopback: facts
+                    .ebpf_counts
+                    .at_loopback
+                    .saturating_sub(own.at_loopback),
+            };
+            refuse_crowd(&self.host_ports(call, prev, facts, ports.clone()), others)?;
+        }
+        let owner = call.owner.short();
+        for HostPort { at, .. } in &ports {
+            let Some(present) = facts.host_ports.get(at) else {
+                continue;
+            };
+            if let Some(refusal) = present.refusal(at, &call.owner.container_id, &owner) {
+                return Err(Error::internal(refusal));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Returns the reason why eBPF can't redirect clients on this kernel; `None` if it can.
@@ -189,12 +228,18 @@ fn lacking(facts: &Facts) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("the kernel lacks {}", lacking.join(", ")))
 }
 
-/// Refuses more ports than the eBPF maps can hold, before anything is changed.
-fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
-    let wanted = EbpfCounts {
+/// Returns the number of ports in the eBPF maps.
+fn counts(all: &HostPorts) -> EbpfCounts {
+    EbpfCounts {
         ports: all.by_ebpf().count(),
         at_loopback: all.at_loopback().count(),
-    };
+    }
+}
+
+/// Refuses more ports than the eBPF maps can hold, before anything is changed. `there` are the ports
+/// of other attachments.
+fn refuse_crowd(all: &HostPorts, there: EbpfCounts) -> Result<(), Error> {
+    let wanted = counts(all);
     for (wanted, there, from) in [
         (wanted.ports, there.ports, ""),
         (wanted.at_loopback, there.at_loopback, " from [::1]"),
@@ -311,37 +356,7 @@ impl Plugin for Portmap {
     }
 
     fn refuse(&self, call: &Call<'_>, facts: &Facts) -> Result<(), Error> {
-        if let Some(error) = &self.refusal
-            && !self.mappings.is_empty()
-        {
-            return Err(error.clone());
-        }
-        let ports = self.ports(call);
-        let mut seen = BTreeSet::new();
-        if let Some(port) = ports.iter().find(|port| !seen.insert(port.at)) {
-            return Err(Error::config(format!(
-                "\"portMappings\": host port {} is mapped to two ports",
-                port.at
-            )));
-        }
-        if let Some(prev) = call.prev
-            && !ports.is_empty()
-        {
-            refuse_crowd(
-                &self.host_ports(call, prev, facts, ports.clone()),
-                facts.ebpf_counts,
-            )?;
-        }
-        let owner = call.owner.short();
-        for HostPort { at, .. } in &ports {
-            let Some(present) = facts.host_ports.get(at) else {
-                continue;
-            };
-            if let Some(refusal) = present.refusal(at, &call.owner.container_id, &owner) {
-                return Err(Error::internal(refusal));
-            }
-        }
-        Ok(())
+        self.refuse_beside(call, facts, EbpfCounts::default())
     }
 
     fn plan(
@@ -391,7 +406,8 @@ impl Plugin for Portmap {
         facts: &Facts,
         present: &[Step],
     ) -> Result<Adjustment, Error> {
-        self.refuse(call, facts)?;
+        let own = adjust::ports(present).map(counts).unwrap_or_default();
+        self.refuse_beside(call, facts, own)?;
         Ok(adjust::adjusted(self.plan(call, facts, None)?, present))
     }
 

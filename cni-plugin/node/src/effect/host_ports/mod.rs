@@ -68,21 +68,42 @@ pub(super) fn add(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
         };
         ebpf::add(kernel, &own, way, None)?;
     }
-    let own = match nft::add(kernel.nft()?, all) {
-        Err(err) if err.errno == Errno::EEXIST => Cow::Owned(settle(kernel, all, None)?),
+    let (own, kept) = match nft::add(kernel.nft()?, all) {
+        Err(err) if err.errno == Errno::EEXIST => {
+            let kept = kept(kernel, all)?;
+            (Cow::Owned(settle(kernel, all, None)?), kept)
+        }
         added => {
             added?;
-            Cow::Borrowed(all)
+            (Cow::Borrowed(all), Vec::new())
         }
     };
     // The loopback port follows nf_tables, which decides who owns a port.
     loopback::add(&own)?;
-    forget_flows(kernel, &own)
+    let is_new = |port: &&HostPort| !kept.contains(port);
+    forget_flows(kernel, own.ports.iter().filter(is_new))
 }
 
-fn forget_flows(kernel: &mut Kernel, all: &HostPorts) -> Result<(), Cause> {
+/// Returns the ports that are redirected to their targets already. Their flows go on.
+fn kept(kernel: &mut Kernel, all: &HostPorts) -> Result<Vec<HostPort>, Cause> {
+    let mut kept = Vec::new();
+    for port in &all.ports {
+        let found = nft::find(kernel.nft()?, &port.at)?;
+        kept.extend(
+            found
+                .is_some_and(|found| found.owner == all.owner && found.to == Some(port.to))
+                .then_some(*port),
+        );
+    }
+    Ok(kept)
+}
+
+fn forget_flows<'p>(
+    kernel: &mut Kernel,
+    ports: impl Iterator<Item = &'p HostPort>,
+) -> Result<(), Cause> {
     let mut udp = Vec::new();
-    for HostPort { at, .. } in &all.ports {
+    for HostPort { at, .. } in ports {
         if at.protocol == Protocol::Udp {
             udp.push((at.addr, at.port));
         }
@@ -175,7 +196,7 @@ fn hand_over(
             }
         }
         loopback::add(&own)?;
-        forget_flows(kernel, &own)?;
+        forget_flows(kernel, own.ports.iter())?;
     }
     Ok(())
 }

@@ -112,8 +112,8 @@ impl Program {
         self.map.set(&slot, &places.map(Shape::new))
     }
 
-    /// Changes the configuration of one place of a slot in use. Packets that pass at the same moment
-    /// may not be counted.
+    /// Changes the configuration of one place of a slot in use. Packets that pass any place of the slot
+    /// at the same moment may count neither in its numbers nor in its rate.
     pub(crate) fn retune(&self, slot: u32, place: usize, conf: Conf) -> Result<(), Errno> {
         let mut shapes = self.map.get(&slot)?.ok_or(Errno::ENOENT)?;
         shapes[place].conf = conf;

@@ -66,7 +66,8 @@ fn is_alike(from: &HostPorts, to: &HostPorts) -> bool {
         && from.targets.iter().all(is_same)
 }
 
-fn ports(steps: &[Step]) -> Option<&HostPorts> {
+/// Returns the host ports of recorded steps, if any.
+pub(super) fn ports(steps: &[Step]) -> Option<&HostPorts> {
     steps.iter().find_map(host_ports)
 }
 
