@@ -1,5 +1,6 @@
 //! Edits of a running pod's annotation: the agent attaches and detaches networks.
 
+mod devices;
 mod ports;
 
 use super::pings::Pings;

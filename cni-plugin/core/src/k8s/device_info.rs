@@ -3,7 +3,8 @@
 
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Folder of all device information files.
 pub const DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo";
@@ -148,41 +149,87 @@ fn file_name(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Assigns a device to each network that needs one. `asked` has the resource of each network, and
-/// `devices` the pod's device ids by resource. The devices of a resource are sorted by id and
-/// assigned to its networks in order. A network gets no device if `devices` lacks the resource,
-/// because some resources exist only for the scheduler. Fails if a resource has fewer devices than
-/// networks.
+/// A device of an attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Resource that provides it.
+    pub resource: String,
+    /// Its id.
+    pub id: String,
+}
+
+/// A network that may need a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// Resource of the device; `None` if the network needs none.
+    pub resource: Option<&'a str>,
+    /// Device of the attachment that this one replaces, if any.
+    pub former: Option<&'a Device>,
+}
+
+/// Assigns a device to each network that needs one. `devices` are the pod's device ids by resource,
+/// and `used` the devices of its other attachments. A network keeps its former device. The other
+/// devices of a resource are sorted by id and assigned to its networks in order. A network gets no
+/// device if `devices` lacks the resource, because some resources exist only for the scheduler.
+/// Fails if a resource has fewer devices than networks.
 pub fn assign(
-    asked: &[Option<&str>],
+    asked: &[Asked<'_>],
     devices: &BTreeMap<String, Vec<String>>,
+    used: &[Device],
 ) -> Result<Vec<Option<String>>, Error> {
-    let mut given: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut free: BTreeMap<&str, BTreeSet<&String>> = BTreeMap::new();
+    for (resource, ids) in devices {
+        let is_used = |id: &String| {
+            used.iter()
+                .any(|one| one.resource == *resource && one.id == *id)
+        };
+        let ids = ids.iter().filter(|id| !is_used(id));
+        free.insert(resource, ids.collect());
+    }
     let mut assigned = Vec::with_capacity(asked.len());
-    for resource in asked {
-        let Some((resource, all)) = resource.and_then(|name| devices.get_key_value(name)) else {
-            assigned.push(None);
+    for Asked { resource, former } in asked {
+        let ids = resource.and_then(|name| free.get_mut(name));
+        let kept = former.filter(|former| Some(former.resource.as_str()) == *resource);
+        let kept = ids.zip(kept).and_then(|(ids, former)| ids.take(&former.id));
+        assigned.push(kept.cloned());
+    }
+    for (id, Asked { resource, .. }) in assigned.iter_mut().zip(asked) {
+        let Some(resource) = resource.filter(|_| id.is_none()) else {
             continue;
         };
-        let mut ids: Vec<&String> = all.iter().collect();
-        ids.sort();
-        ids.dedup();
-        let next = given.entry(resource).or_default();
-        let Some(id) = ids.get(*next) else {
-            let wanted = asked
-                .iter()
-                .filter(|other| **other == Some(resource.as_str()))
-                .count();
-            let (resource, has) = (shortened(resource), ids.len());
-            let sentence = "the pod's containers must request one for each network";
-            return Err(Error::config(format!(
-                "resource {resource:?}: {wanted} networks need a device of it, but the pod has {has}; {sentence}"
-            )));
-        };
-        *next += 1;
-        assigned.push(Some((*id).clone()));
+        if let Some(ids) = free.get_mut(resource) {
+            let first = ids.pop_first();
+            *id = Some(
+                first
+                    .ok_or_else(|| too_few(resource, asked, (devices, used)))?
+                    .clone(),
+            );
+        }
     }
     Ok(assigned)
+}
+
+#[cold]
+fn too_few(
+    resource: &str,
+    asked: &[Asked<'_>],
+    (devices, used): (&BTreeMap<String, Vec<String>>, &[Device]),
+) -> Error {
+    let wanted = asked
+        .iter()
+        .filter(|one| one.resource == Some(resource))
+        .count();
+    let has: BTreeSet<&String> = devices.get(resource).into_iter().flatten().collect();
+    let has = has.len();
+    let used = match used.iter().filter(|one| one.resource == resource).count() {
+        0 => String::new(),
+        count => format!(", of which its other networks use {count}"),
+    };
+    let resource = shortened(resource);
+    let sentence = "the pod's containers must request one for each network";
+    Error::config(format!(
+        "resource {resource:?}: {wanted} networks need a device of it, but the pod has {has}{used}; {sentence}"
+    ))
 }
 
 #[cfg(test)]
@@ -325,11 +372,14 @@ mod tests {
             ("c/none".to_owned(), id_list(&[])),
         ]);
         let assign = |asked: &[&str]| {
-            let asked: Vec<Option<&str>> = asked
+            let asked: Vec<Asked<'_>> = asked
                 .iter()
-                .map(|name| Some(*name).filter(|name| !name.is_empty()))
+                .map(|name| Asked {
+                    resource: Some(*name).filter(|name| !name.is_empty()),
+                    former: None,
+                })
                 .collect();
-            let ids = assign(&asked, &devices).map_err(|error| error.msg)?;
+            let ids = assign(&asked, &devices, &[]).map_err(|error| error.msg)?;
             Ok::<_, String>(
                 ids.into_iter()
                     .map(Option::unwrap_or_default)
@@ -350,6 +400,61 @@ mod tests {
             assign(&["c/none"])
                 .unwrap_err()
                 .contains("1 networks need a device of it, but the pod has 0")
+        );
+    }
+    #[test]
+    fn a_network_keeps_its_device_and_takes_none_of_others() {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let devices = BTreeMap::from([
+            ("a/vf".to_owned(), ids(&["1", "2", "3"])),
+            ("b/vf".to_owned(), ids(&["1"])),
+        ]);
+        let device = |resource: &str, id: &str| Device {
+            resource: resource.to_owned(),
+            id: id.to_owned(),
+        };
+        let assign = |asked: &[(&str, Option<&Device>)], used: &[Device]| {
+            let asked: Vec<Asked<'_>> = asked
+                .iter()
+                .map(|(resource, former)| Asked {
+                    resource: Some(resource),
+                    former: *former,
+                })
+                .collect();
+            let given = super::assign(&asked, &devices, used).map_err(|error| error.msg)?;
+            let given = given.into_iter().map(Option::unwrap_or_default);
+            Ok::<_, String>(given.collect::<Vec<_>>().join(" "))
+        };
+        let (second, gone) = (device("a/vf", "2"), device("a/vf", "9"));
+        for (asked, used, expected) in [
+            (
+                &[("a/vf", None), ("a/vf", Some(&second))][..],
+                &[][..],
+                "1 2",
+            ),
+            (
+                &[("a/vf", None), ("a/vf", None)],
+                &[device("a/vf", "1")],
+                "2 3",
+            ),
+            (&[("b/vf", Some(&second))], &[device("a/vf", "1")], "1"),
+            (&[("a/vf", Some(&gone))], &[], "1"),
+            (
+                &[("a/vf", Some(&second))],
+                std::slice::from_ref(&second),
+                "1",
+            ),
+        ] {
+            assert_eq!(
+                assign(asked, used).as_deref(),
+                Ok(expected),
+                "{asked:?} {used:?}"
+            );
+        }
+        let refused = assign(&[("b/vf", None)], &[device("b/vf", "1")]).expect_err("none is free");
+        assert!(
+            refused.contains("has 1, of which its other networks use 1;"),
+            "{refused}"
         );
     }
 }

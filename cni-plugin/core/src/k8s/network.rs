@@ -1,6 +1,7 @@
 //! One network of a pod, ready to be attached: its configuration, its interface and the pod's
 //! requests.
 
+use super::device_info::Device;
 use super::nad::Definition;
 use super::{ObjectName, request};
 use crate::cni::{AddResult, Error, Json};
@@ -37,7 +38,7 @@ pub struct Network {
     pub ipam_claim: Option<ObjectName>,
     /// Name of the resource that provides the network's device, if any.
     pub resource: Option<String>,
-    /// Id of the device that the pod requests, if any.
+    /// Id of its device: the one that the pod requests, or one of the resource.
     pub device: Option<String>,
     /// All requests of the pod to this network ([`Selection::requests`]); `None` if the pod did not
     /// select it.
@@ -71,10 +72,17 @@ impl Network {
     /// Passes the device id to the plugins in their configuration, and in `runtimeConfig` if a
     /// plugin has the capability `deviceID`.
     pub fn set_device(&mut self, device: &str) {
+        self.device = Some(device.to_owned());
         self.definition.set_device(device);
         if self.definition.has(DEVICE_ID) {
             self.runtime_config.set(DEVICE_ID, device);
         }
+    }
+
+    /// Returns the device of the resource, if it has one.
+    pub fn device(&self) -> Option<Device> {
+        let (resource, id) = self.resource.clone().zip(self.device.clone())?;
+        Some(Device { resource, id })
     }
 
     /// Passes the path of the device information file to the plugins in `runtimeConfig`. Returns

@@ -210,12 +210,13 @@ impl Wanted {
             attachment,
             chain.conf.json.clone(),
         );
-        let requests = |of_pod: &OfPod| of_pod.network.requests.clone();
+        let network = self.of_pod.as_ref().map(|of_pod| &of_pod.network);
         Attached {
             object: self.object.clone(),
-            asked: self.of_pod.as_ref().and_then(requests),
+            asked: network.and_then(|network| network.requests.clone()),
             default_route: self.default_route.clone(),
             claim: self.claim.as_ref().map(|claim| claim.owner.clone()),
+            device: network.and_then(Network::device),
             device_file: self.device_file.as_ref().map(|file| file.path.clone()),
             ..new
         }

@@ -4,12 +4,14 @@
 use crate::apply::host::Machine;
 use crate::attach::device_file::DeviceFile;
 use crate::source::cluster::Cluster;
+use crate::store::record::Record;
 use braid_core::cni::Error;
-use braid_core::k8s::Pod;
-use braid_core::k8s::device_info::{CNI, DIR, assign, cni_file};
+use braid_core::k8s::device_info::{Asked, CNI, DIR, Device, assign, cni_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::settings::Settings;
+use braid_core::k8s::{ObjectName, Pod};
+use braid_core::name::IfName;
 
 /// Function that returns the devices on a node that a driver offers. Its arguments are node and
 /// driver.
@@ -22,6 +24,44 @@ pub(super) struct On<'a> {
     pub(super) machine: &'a dyn Machine,
     pub(super) cluster: &'a dyn Cluster,
     pub(super) settings: &'a Settings,
+    pub(super) held: &'a Held,
+}
+
+/// Devices that a running container has.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Devices of attachments that stay.
+    used: Vec<Device>,
+    /// Devices of attachments that leave or change, each with interface and network.
+    former: Vec<(IfName, Option<ObjectName>, Device)>,
+}
+
+impl Held {
+    /// Returns the devices of a container whose attachments with the indices `leaving` leave or
+    /// change.
+    pub(super) fn of(record: &Record, leaving: &[usize]) -> Self {
+        let mut held = Self::default();
+        for (at, attached) in record.attachments.iter().enumerate() {
+            let Some(device) = attached.device.clone() else {
+                continue;
+            };
+            if leaving.contains(&at) {
+                let (ifname, object) = (attached.ifname.clone(), attached.object.clone());
+                held.former.push((ifname, object, device));
+            } else {
+                held.used.push(device);
+            }
+        }
+        held
+    }
+
+    /// Returns the device of the attachment that this network replaces.
+    fn former(&self, network: &Network) -> Option<&Device> {
+        let mut all = self.former.iter();
+        let is_its =
+            |(ifname, object, _): &&_| *ifname == network.ifname && *object == network.object;
+        all.find(is_its).map(|(_, _, device)| device)
+    }
 }
 
 /// Assigns to each network its device and the path of its device information file. Returns each
@@ -33,19 +73,21 @@ pub(super) fn give(
     on: On<'_>,
     offer: &mut Offer<'_>,
 ) -> Result<Vec<(Network, Option<DeviceFile>)>, Error> {
-    let resource = |network: &Network| {
-        network
-            .resource
-            .clone()
-            .filter(|_| network.device.is_none())
-    };
-    let asked: Vec<Option<String>> = networks.iter().map(resource).collect();
-    let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
-    let given = match pod.filter(|_| asked.iter().any(Option::is_some)) {
-        Some(pod) => of_pod(pod, &asked, on, offer)?,
+    let mut resources: Vec<Option<&str>> = Vec::new();
+    for network in &networks {
+        let resource = network.resource.as_deref();
+        resources.push(resource.filter(|_| network.device.is_none()));
+    }
+    let given = match pod.filter(|_| resources.iter().any(Option::is_some)) {
+        Some(pod) => of_pod(pod, &resources, on, offer)?,
         None => Given::default(),
     };
-    let assigned = assign(&asked, &given.by_resource)?;
+    let mut asked = Vec::new();
+    for (network, resource) in networks.iter().zip(resources) {
+        let former = on.held.former(network);
+        asked.push(Asked { resource, former });
+    }
+    let assigned = assign(&asked, &given.by_resource, &on.held.used)?;
     let of_each = networks.into_iter().zip(assigned);
     of_each
         .map(|(mut network, assigned)| {
@@ -61,12 +103,12 @@ pub(super) fn give(
 /// if a network needs them.
 fn of_pod(
     pod: &Pod,
-    asked: &[Option<&str>],
+    resources: &[Option<&str>],
     on: On<'_>,
     offer: &mut Offer<'_>,
 ) -> Result<Given, Error> {
     let mut given = on.cluster.devices(on.settings, &pod.name)?;
-    for driver in given.drivers(asked) {
+    for driver in given.drivers(resources) {
         let offered = offer(&pod.node, &driver)?;
         given.learn(&driver, &offered);
     }

@@ -8,6 +8,7 @@
 //! The pod and its networks are read before the container is locked. Claims and the status are written
 //! while it is.
 
+use super::devices::Held;
 use super::find::{Finder, no_definition, not_there, rules};
 use super::interface_facts::mtu_of;
 use super::network::AttachedNetwork;
@@ -19,6 +20,7 @@ use crate::attach::edit::{Edit, edit as change, recover};
 use crate::attach::invocation::{Detached, Wanted, refuse_own};
 use crate::attach::{device_file, recorded};
 use crate::source::cluster::Cluster;
+use crate::store::holder::is_gone;
 use crate::store::record::{Folder, Owed, Record};
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Error, Json, Kind, NetConf};
@@ -141,8 +143,8 @@ impl Editor<'_> {
             adjust,
         } = compared.map_err(|err| self.refuse(pod, REFUSED, err))?;
         let mut adjusted = Vec::new();
-        let selections = adjust.iter().map(|(_, selection)| selection.clone());
-        let wanted = self.networks(pod, record, selections.collect())?;
+        let (changed, selections): (Vec<_>, Vec<_>) = adjust.iter().cloned().unzip();
+        let wanted = self.networks(pod, record, (selections, &changed))?;
         for ((at, selection), wanted) in adjust.into_iter().zip(wanted) {
             let adjust = Adjust { at, wanted };
             if adjust::is_possible(record, &adjust) {
@@ -163,7 +165,7 @@ impl Editor<'_> {
             }
         }
         detach.sort_unstable();
-        let attach = self.networks(pod, record, attach)?;
+        let attach = self.networks(pod, record, (attach, &detach))?;
         let used = refuse_used_claims(record, &detach, &attach);
         used.map_err(|err| self.refuse(pod, REFUSED, err))?;
         Ok(Edit {
@@ -173,12 +175,13 @@ impl Editor<'_> {
         })
     }
 
-    /// Returns the networks to attach, with their configurations.
+    /// Returns the networks to attach, with their configurations. The attachments with the indices
+    /// `leaving` make room for them.
     fn networks(
         &mut self,
         pod: &Pod,
         record: &Record,
-        selections: Vec<Selection>,
+        (selections, leaving): (Vec<Selection>, &[usize]),
     ) -> Result<Vec<Wanted>, Error> {
         let namespace = &pod.name.namespace;
         let choices = select::selected(self.settings, namespace, selections)
@@ -198,7 +201,8 @@ impl Editor<'_> {
             let err = no_definition(&object);
             return Err(self.refuse(pod, "NoNetworkFound", err));
         }
-        let resolved = self.resolve(pod, record, (choices, &nads));
+        let held = Held::of(record, leaving);
+        let resolved = self.resolve(pod, record, (choices, &nads), &held);
         resolved.map_err(|err| self.refuse(pod, REFUSED, err))
     }
 
@@ -207,6 +211,7 @@ impl Editor<'_> {
         pod: &Pod,
         record: &Record,
         (choices, nads): (Vec<Choice>, &[Nad]),
+        held: &Held,
     ) -> Result<Vec<Wanted>, Error> {
         let first = record.interface_of(&record.attachments[0]);
         let mut found = Vec::new();
@@ -218,7 +223,7 @@ impl Editor<'_> {
         let namespace = &pod.name.namespace;
         let networks = select::networks(found, namespace, &first.ifname, None, rules)?;
         let to = (&first, record.path.as_slice());
-        self.finder.all_wanted(networks, Some(pod), to)
+        self.finder.all_wanted(networks, Some(pod), to, held)
     }
 
     /// Changes the container, and publishes its networks.
@@ -273,9 +278,10 @@ impl Editor<'_> {
             Some(newer) if newer != *record => return Ok(Err(Attempt::Stale(Box::new(newer)))),
             Some(_) => {}
         }
-        let Some(Ok(netns)) = record.netns.as_deref().map(NetNs::open) else {
+        let Some(path) = record.netns.as_deref().filter(|_| !is_gone(record)) else {
             return gone();
         };
+        let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
         let mut host = machine.open(Some(netns)).map_err(Error::from)?;
         refuse_own(&*host)?;
         if !record.is_of(host.pod_cookie()) {

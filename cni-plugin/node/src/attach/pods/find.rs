@@ -95,7 +95,10 @@ impl<'a> Finder<'a> {
             .map_or("", |pod_ref| pod_ref.name.namespace.as_str());
         let resolved = self
             .networks(request, namespace, (choices, &nads))
-            .and_then(|networks| self.all_wanted(networks, pod.as_ref(), (attachment, &path)));
+            .and_then(|networks| {
+                let none = devices::Held::default();
+                self.all_wanted(networks, pod.as_ref(), (attachment, &path), &none)
+            });
         let wanted = match (resolved, &pod) {
             (Ok(wanted), _) => wanted,
             (Err(err), Some(pod)) if err.kind != Kind::TryAgain => {
@@ -147,18 +150,21 @@ impl<'a> Finder<'a> {
         )
     }
 
-    /// Returns the attachments to these networks, with the pod's devices and claims.
+    /// Returns the attachments to these networks, with the pod's devices and claims. `held` are the
+    /// devices that the container has.
     pub(super) fn all_wanted(
         &mut self,
         networks: Vec<Network>,
         pod: Option<&Pod>,
         (attachment, path): (&Attachment, &[PathBuf]),
+        held: &devices::Held,
     ) -> Result<Vec<Wanted>, Error> {
         let on = devices::On {
             container_id: &attachment.container_id,
             machine: self.machine,
             cluster: self.cluster,
             settings: self.settings,
+            held,
         };
         let given = devices::give(networks, pod, on, &mut |node, driver| {
             let source = self.ask()?;

@@ -5,6 +5,7 @@ use crate::sys::boot;
 use crate::{Context, Error as NodeError};
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
 use braid_core::k8s::ObjectName;
+use braid_core::k8s::device_info::Device;
 use braid_core::name::IfName;
 use braid_core::plan::step::Step;
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,9 @@ pub struct Attached {
     /// then stay reserved after DEL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// Device of the attachment, if its network takes one of a resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// File with device information about the attachment. DEL deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file: Option<PathBuf>,
@@ -274,6 +278,7 @@ impl Attached {
             displaced: Vec::new(),
             result: None,
             claim: None,
+            device: None,
             device_file: None,
             left: None,
             is_unsettled: false,
