@@ -7,7 +7,7 @@ use super::socket::Served;
 use super::{Pair, await_true, is_ready};
 use crate::json;
 use braid_core::k8s::NETWORKS;
-use braid_tests::{Ns, Value};
+use braid_tests::{Ns, Value, needs};
 
 /// Returns the link of the node that belongs to a container's interface.
 fn host_end(host: &Ns, ifname: &str) -> Option<String> {
@@ -127,13 +127,25 @@ fn rules_of_pods_come_back_after_a_flush_and_those_of_others_stay() {
 
 #[test]
 fn a_macvlan_comes_back_with_its_parent_with_the_same_address_and_mac() {
-    let Some(pair) = Pair::new("repair-macvlan", 179) else {
+    comes_back_with_its_parent("macvlan", 179);
+}
+
+#[test]
+fn an_ipvlan_comes_back_with_its_parent_with_the_same_address() {
+    needs!(Ipvlan);
+    comes_back_with_its_parent("ipvlan", 223);
+}
+
+#[track_caller]
+fn comes_back_with_its_parent(kind: &str, net: u8) {
+    let Some(pair) = Pair::new(&format!("repair-{kind}"), net) else {
         return;
     };
     let sandbox = &pair.world.sandbox;
     let host = sandbox.host();
     let make = || {
-        host.run("ip link add par0 type veth peer name far0");
+        // An ipvlan has the MAC of its parent.
+        host.run("ip link add par0 address 02:00:00:00:00:01 type veth peer name far0");
         host.run("ip link set far0 up");
         host.run("ip link set par0 up");
     };
@@ -144,11 +156,11 @@ fn a_macvlan_comes_back_with_its_parent_with_the_same_address_and_mac() {
     let conf = json!({
         "cniVersion": "1.1.0",
         "name": "lan",
-        "type": "macvlan",
+        "type": kind,
         "master": "par0",
-        "ipam": {"type": "host-local", "subnet": "10.179.200.0/24"},
+        "ipam": {"type": "host-local", "subnet": format!("10.{net}.200.0/24")},
     });
-    let call = sandbox.call("macvlan", &pod, conf);
+    let call = sandbox.call(kind, &pod, conf);
     let result = call.add().result();
     let before = shown(&pod);
     for _ in 0..2 {
