@@ -138,6 +138,19 @@ const BORDERS: &[(&str, &[&str])] = &[
     ),
     ("cni-plugin/node/src/attach", &["crate::dhcpd"]),
     (
+        "cni-plugin/node/src/snapshot",
+        &[
+            "braid_core",
+            "crate::apply",
+            "crate::attach",
+            "crate::effect",
+            "crate::ipam",
+            "crate::kernel",
+            "crate::source",
+            "crate::store",
+        ],
+    ),
+    (
         "cni-plugin/node/src/dhcpd",
         &["crate::attach", "crate::source"],
     ),

@@ -6,7 +6,7 @@
 //!  apply ─ observe, execute, roll back, repair       effect ─ create and delete each kind of thing
 //!  kernel ─ netlink sockets of a call, link parser   store ─ records, owners, locks
 //!  source ─ pods and their networks                  dhcpd ─ daemon of the dhcp IPAM
-//!  erase ─ deletion of what calls share
+//!  erase ─ deletion of what calls share              snapshot ─ kernel objects as JSON, for a report
 //!  takeover ─ the conflist made from the node's    sys ─ all system calls; no knowledge of plans
 //! ```
 
@@ -31,6 +31,8 @@ pub mod ipam;
 pub mod kernel;
 #[forbid(unsafe_code)]
 pub mod log;
+#[forbid(unsafe_code)]
+pub mod snapshot;
 #[forbid(unsafe_code)]
 pub mod source;
 #[forbid(unsafe_code)]
