@@ -52,6 +52,7 @@ mod reused;
 mod rollback;
 mod sbr;
 mod steps;
+mod sysdump;
 mod tap;
 mod tuning;
 mod versions;

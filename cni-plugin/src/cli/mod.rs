@@ -4,6 +4,7 @@
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
 //!  top     ─ traffic of shaped interfaces             lint   ─ faults of manifests
+//!  sysdump ─ the state of the node in one archive
 //!  migrate ─ other programs of the node, and the commands to leave them
 //!  dhcp    ─ the daemon of the dhcp IPAM          agent  ─ the agent of a node
 //! ```
@@ -26,6 +27,7 @@ mod plan;
 mod pod;
 mod shaped;
 mod status;
+mod sysdump;
 mod top;
 mod trial;
 
@@ -53,6 +55,7 @@ enum Command {
     Detach(detach::Arguments),
     Gc(gc::Arguments),
     Doctor(doctor::Arguments),
+    Sysdump(sysdump::Arguments),
     Install(install::Arguments),
     Lint(lint::Arguments),
     Migrate(migrate::Arguments),
@@ -85,6 +88,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Command::Detach(arguments) => detach::run(&arguments),
         Command::Gc(arguments) => gc::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Sysdump(arguments) => sysdump::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
