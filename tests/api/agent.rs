@@ -22,6 +22,7 @@ mod repair_pods;
 mod reports;
 mod sizes;
 mod socket;
+mod stale;
 mod status;
 
 use crate::proxy::Fault;

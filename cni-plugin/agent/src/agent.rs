@@ -76,7 +76,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config, &metrics)?;
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
-    let store = serve::start(&client, options, looks)?;
+    let store = serve::start(&client, options, looks, &metrics)?;
     if let Some(received) = received {
         reconcile::start(store, received, options, metrics.clone());
         garbage::start(&client, metrics.clone());

@@ -38,6 +38,7 @@ mod options;
 mod private_socket;
 mod procfs;
 pub mod reconcile;
+mod recorded;
 mod removal;
 pub mod repair;
 pub mod serve;

@@ -19,7 +19,7 @@ const TRACE: &str = "/run/trace";
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
 /// Returns the agent's metrics.
-fn scrape() -> String {
+pub(super) fn scrape() -> String {
     let curl = Command::new("curl")
         .args([
             "--silent",
@@ -36,7 +36,7 @@ fn scrape() -> String {
 }
 
 /// Returns the value of a sample; `None` without this sample.
-fn value(text: &str, sample: &str) -> Option<f64> {
+pub(super) fn value(text: &str, sample: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(sample))?;
     line.strip_prefix(' ')?.parse().ok()
 }
@@ -253,4 +253,29 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     if let Some(checked) = promtool(&["check", "rules", "--lint-fatal", alerts], "") {
         assert!(checked.status.success(), "{checked:?}");
     }
+}
+
+#[test]
+fn a_report_has_the_metrics_of_the_agent_and_not_its_token() {
+    let Some(node) = Served::new("metrics-sysdump", 224) else {
+        return;
+    };
+    let token = "/run/braid/api/token";
+    await_true("a token", || fs::exists(token).is_ok_and(|is| is));
+    let dumped = Command::new(braid_tests::binary::braid())
+        .args(["sysdump", "--output", "/run/dump.tar.gz"])
+        .output()
+        .expect("braid starts");
+    assert!(dumped.status.success(), "{dumped:?}");
+    let world = &node.pair.world;
+    let all = world.sandbox.run("tar xzOf /run/dump.tar.gz");
+    let metrics = "tar xzOf /run/dump.tar.gz --wildcards */metrics.txt";
+    let metrics = world.sandbox.run(metrics);
+    assert!(
+        metrics.contains("braid_collected_total{kind=\"status\"} 0"),
+        "{metrics}"
+    );
+    let token = fs::read_to_string(token).expect("a token");
+    let signature = token.rsplit('.').next().expect("a signature");
+    assert!(signature.len() > 20 && !all.contains(signature.trim()));
 }

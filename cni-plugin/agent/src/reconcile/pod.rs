@@ -1,11 +1,10 @@
 //! The work on one pod, which blocks.
 
 use crate::call_conf;
+use crate::recorded::pod_of;
 use braid_core::cni::Error;
 use braid_core::k8s::ObjectName;
-use braid_core::k8s::settings::PodRef;
 use braid_node::apply::host::This;
-use braid_node::attach::chain::BRAID;
 use braid_node::attach::pods::{self, Edited};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;
@@ -56,11 +55,4 @@ pub(super) fn special() -> Vec<ObjectName> {
         .filter(is_special)
         .filter_map(pod_of)
         .collect()
-}
-
-/// Returns the pod of a record of braid's calls; `None` if it has none.
-fn pod_of(record: &Record) -> Option<ObjectName> {
-    let first = record.attachments.first()?;
-    let pod_ref = PodRef::of(&first.args).ok()??;
-    (record.key.plugin == BRAID).then_some(pod_ref.name)
 }

@@ -12,12 +12,14 @@ mod feed;
 mod publish;
 pub(crate) mod reports;
 mod socket;
+mod stale;
 pub(crate) mod store;
 mod turns;
 
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::pods::{self, PodObject};
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::watch::Watch;
 use answer::Server;
@@ -36,9 +38,11 @@ pub(crate) fn start(
     client: &Client,
     options: &Options,
     looks: Option<UnboundedSender<Look>>,
+    metrics: &Metrics,
 ) -> Result<Arc<Store>, Error> {
     let listener = socket::listen(Path::new(SOCKET))
         .map_err(|err| Error::new(format_args!("listen on {SOCKET}"), err))?;
+    let sees_pods = looks.is_some();
     let store = Arc::new(Store::new(looks));
     let of_node = format!("spec.nodeName={}", options.node_name);
     let pods: Api<PodObject> = Api::all_with(client.clone(), &pods::resource());
@@ -48,12 +52,16 @@ pub(crate) fn start(
     let claims: Api<ClaimObject> = Api::all_with(client.clone(), &claim_resource());
     tokio::spawn(feed::claims(Watch::new(claims, ""), Arc::clone(&store)));
     tokio::spawn(copies::keep(Arc::clone(&store)));
-    let server = Server {
+    let server = Arc::new(Server {
         client: client.clone(),
         store: Arc::clone(&store),
         reports: Reports::start(client.clone(), &options.node_name),
         turns: Turns::default(),
-    };
-    tokio::spawn(socket::accept(listener, Arc::new(server)));
+    });
+    if sees_pods {
+        let (server, conflist) = (Arc::clone(&server), options.conflist.clone());
+        tokio::spawn(stale::watch(server, conflist, metrics.clone()));
+    }
+    tokio::spawn(socket::accept(listener, server));
     Ok(store)
 }

@@ -5,7 +5,7 @@ use super::turns::Turn;
 use crate::cluster::objects::Entry;
 use crate::cluster::pods::{self, PodObject};
 use braid_client::api::annotation_patch;
-use braid_core::k8s::status::{list, rewrite, withdrawn};
+use braid_core::k8s::status::{containers, list, rewrite, withdrawn, without};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName};
 use braid_node::source::agent::protocol::{Publication, Withdrawal};
 use kube::Api;
@@ -36,6 +36,8 @@ enum Change<'c> {
         seen: Option<&'c str>,
         container_id: &'c str,
     },
+    /// Removal of the entries of containers that are gone.
+    Sweep { gone: &'c [String] },
 }
 
 impl Change<'_> {
@@ -47,6 +49,11 @@ impl Change<'_> {
                 (now != Some(value.as_str())).then_some(value)
             }
             Self::Withdraw { seen, container_id } => withdrawn(now, *seen, container_id),
+            Self::Sweep { gone } => {
+                let is_gone = |id: &str| gone.iter().any(|one| one == id);
+                let has_any = containers(now).iter().any(|id| is_gone(id));
+                has_any.then(|| without(now.unwrap_or_default(), &is_gone))
+            }
         }
     }
 }
@@ -87,6 +94,20 @@ impl Server {
             container_id,
         };
         self.retry((pod, uid), &change, &turn, || false).await
+    }
+
+    /// Removes the entries of containers that are gone. Returns false if the pod is gone, or if a call
+    /// is about to write its status.
+    pub(super) async fn sweep(
+        &self,
+        (pod, uid): (&ObjectName, &str),
+        gone: &[String],
+    ) -> Result<bool, String> {
+        let Some(turn) = self.turns.if_idle(uid) else {
+            return Ok(false);
+        };
+        let _alone = turn.alone().await;
+        self.write(pod, uid, &Change::Sweep { gone }, &turn).await
     }
 
     /// Changes the annotation. After an error, tries again unless `is_once` returns true, at most for
@@ -139,7 +160,9 @@ impl Server {
             Api::namespaced_with(self.client.clone(), &pod.namespace, &pods::resource());
         // The cache may lack the status that is to be withdrawn.
         let mut known = match change {
-            Change::Publish { .. } => self.store.caches().pods.get(pod).cloned(),
+            Change::Publish { .. } | Change::Sweep { .. } => {
+                self.store.caches().pods.get(pod).cloned()
+            }
             Change::Withdraw { .. } => None,
         };
         for attempt in 0..ATTEMPTS {

@@ -48,6 +48,12 @@ impl Turns {
         }
     }
 
+    /// Begins a turn of the pod if no other one lives: no call is about to write its status.
+    pub(super) fn if_idle(&self, uid: &str) -> Option<Turn> {
+        let is_idle = !self.lock().newest.contains_key(uid);
+        is_idle.then(|| self.next(uid))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Numbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,6 +104,7 @@ mod tests {
         assert!(!first.is_newest() && third.is_newest());
         drop(first);
         assert!(third.is_newest());
+        assert!(turns.if_idle("a").is_none() && turns.if_idle("b").is_some());
     }
 
     #[tokio::test]

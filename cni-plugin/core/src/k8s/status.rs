@@ -176,6 +176,48 @@ pub fn without(value: &str, is_gone: &dyn Fn(&str) -> bool) -> String {
     Json::Array(entries).pretty()
 }
 
+/// Returns the containers of braid's entries, one for each entry.
+pub fn containers(value: Option<&str>) -> Vec<String> {
+    let mut containers = Vec::new();
+    for entry in list(value) {
+        containers.extend(text_at(&entry, CONTAINER).map(str::to_owned));
+    }
+    containers
+}
+
+/// True if the annotation's value is not what the attachments of a running container need: braid's
+/// entries are of other networks than `names`, or of a container for which `is_gone` returns true.
+///
+/// A value with entries of other programs alone is theirs. Without any entry, a pod with the default
+/// network alone needs none. Entries of another running container are newer, or are about to be
+/// replaced.
+pub fn is_stale(
+    value: Option<&str>,
+    container_id: &str,
+    names: &[String],
+    is_gone: &dyn Fn(&str) -> bool,
+) -> bool {
+    let entries = list(value);
+    if entries.is_empty() {
+        return names.len() > 1;
+    }
+    let (mut published, mut others) = (Vec::new(), Vec::new());
+    for entry in &entries {
+        match text_at(entry, CONTAINER) {
+            Some(id) if id == container_id => published.extend(text_at(entry, "name")),
+            Some(id) => others.push(id),
+            None => {}
+        }
+    }
+    if !others.is_empty() {
+        return others.iter().all(|id| is_gone(id));
+    }
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    published.sort_unstable();
+    !published.is_empty() && published != names
+}
+
 /// Returns the entries of the annotation's value; empty if the value is absent or not a list.
 pub fn list(value: Option<&str>) -> Vec<Json> {
     let Some(text) = value else {
@@ -241,5 +283,6 @@ fn keep_extensions(own: &mut Json, fields: &[(String, Json)], stale: &[(String, 
         }
     }
 }
+
 #[cfg(test)]
 mod tests;

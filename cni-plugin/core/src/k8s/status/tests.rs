@@ -363,3 +363,56 @@ fn at_most_one_entry_is_the_default_network() {
     .to_string();
     assert_eq!(now.matches(r#""default":true"#).count(), 1, "{now}");
 }
+
+/// Returns a value with an entry for each network and container; no container for an entry of another
+/// program.
+fn value_of(entries: &[(&str, &str)]) -> String {
+    let mut list = Vec::new();
+    for (name, container) in entries {
+        let mut entry = Json::object_of([("name", (*name).into())]);
+        if !container.is_empty() {
+            entry.set(CONTAINER, *container);
+        }
+        list.push(entry);
+    }
+    Json::Array(list).pretty()
+}
+
+#[test]
+fn a_status_is_stale_if_it_is_of_other_networks_or_of_a_container_that_is_gone() {
+    let is_gone = |id: &str| id == "gone";
+    for (entries, is_stale_now) in [
+        (&[("pods", "c1"), ("ns/a", "c1")][..], false),
+        (&[("ns/a", "c1"), ("pods", "c1"), ("x", "")], false),
+        (&[("pods", "c1")], true),
+        (&[("pods", "c1"), ("ns/b", "c1")], true),
+        (&[("pods", "c1"), ("ns/a", "c1"), ("ns/b", "c1")], true),
+        (&[("pods", "gone"), ("ns/a", "gone")], true),
+        (&[("pods", "c1"), ("ns/a", "c1"), ("ns/b", "gone")], true),
+        (&[("pods", "newer"), ("ns/a", "newer")], false),
+        (&[("pods", "newer"), ("ns/a", "gone")], false),
+        (&[("pods", ""), ("ns/a", "")], false),
+        (&[], true),
+    ] {
+        let value = value_of(entries);
+        let names = ["pods", "ns/a"].map(str::to_owned);
+        assert_eq!(
+            is_stale(Some(&value), "c1", &names, &is_gone),
+            is_stale_now,
+            "{value}"
+        );
+    }
+    for value in [None, Some("[]"), Some("{broken")] {
+        assert!(
+            !is_stale(value, "c1", &["pods".to_owned()], &is_gone),
+            "{value:?}"
+        );
+    }
+}
+
+#[test]
+fn containers_are_those_of_own_entries() {
+    let value = value_of(&[("pods", "c1"), ("x", ""), ("ns/a", "c2")]);
+    assert_eq!(containers(Some(&value)), ["c1", "c2"]);
+    assert_eq!(containers(None), [""; 0]);
+}

@@ -21,7 +21,7 @@ use crate::attach::invocation::{Detached, Wanted, refuse_own};
 use crate::attach::{device_file, recorded};
 use crate::source::cluster::Cluster;
 use crate::store::holder::is_gone;
-use crate::store::record::{Folder, Owed, Record};
+use crate::store::record::{Attached, Folder, Owed, Record, is_known};
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Error, Json, Kind, NetConf};
 use braid_core::k8s::edit::{Changes, Present, compare};
@@ -74,6 +74,47 @@ pub fn edit(
     let id = &record.key.owner.container_id;
     let sentence = format!("container {id} was changed by {ATTEMPTS} other calls");
     Err(Error::new(Kind::TryAgain, sentence))
+}
+
+/// Publishes the networks of the running pod with this record, if its `network-status` is stale.
+/// Returns true if it did. `conf` is the configuration of calls on this node.
+pub fn republish(
+    record: &Record,
+    conf: &NetConf,
+    machine: &dyn Machine,
+    cluster: &dyn Cluster,
+) -> Result<bool, Error> {
+    let Some(settings) = Settings::of(conf)? else {
+        return Ok(false);
+    };
+    let mut editor = Editor {
+        finder: Finder::new(&settings, machine, cluster),
+        conf,
+        settings: &settings,
+        machine,
+    };
+    let Some(pod) = editor.pod(record)? else {
+        return Ok(false);
+    };
+    let published = pod.annotations.get(NETWORK_STATUS).map(String::as_str);
+    let is_gone = |id: &str| !is_known(machine.root(), id);
+    if record.is_interrupted() || !is_stale(record, published, &is_gone) {
+        return Ok(false);
+    }
+    match editor.open(record)? {
+        Ok((folder, mut host)) => {
+            Ok(editor.publish(&pod, record.clone(), &[], (&folder, &mut *host)))
+        }
+        // A call has changed the record, and publishes it.
+        Err(_) => Ok(false),
+    }
+}
+
+/// True if a pod's `network-status` is not what the record of its container needs.
+/// `is_gone` is true for a container without a record.
+pub fn is_stale(record: &Record, published: Option<&str>, is_gone: &dyn Fn(&str) -> bool) -> bool {
+    let names: Vec<String> = record.attachments.iter().map(Attached::name).collect();
+    status::is_stale(published, &record.key.owner.container_id, &names, is_gone)
 }
 
 enum Attempt {

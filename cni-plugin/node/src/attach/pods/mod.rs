@@ -36,7 +36,7 @@ use braid_core::cni::{Error, Kind, Request};
 use braid_core::k8s::interface_event::{self, FAILED_REMOVE};
 use braid_core::k8s::settings::{PodRef, Settings};
 use braid_core::k8s::source::Event;
-pub use edit::{Outcome as Edited, edit};
+pub use edit::{Outcome as Edited, edit, is_stale, republish};
 use find::Finder;
 pub use gc::gc;
 pub use network::AttachedNetwork;

@@ -214,7 +214,7 @@ pub(crate) fn container_of(text: &str) -> Option<String> {
 
 /// True if a container has a record on the machine with this root folder, readable or not. Also true
 /// if its folder cannot be read.
-pub(crate) fn is_known(root: &Root, container_id: &str) -> bool {
+pub fn is_known(root: &Root, container_id: &str) -> bool {
     let has_records = |folder: &str| {
         let files = records_in(&root.at(folder).join(part_name(container_id)));
         files.map_or(true, |files| !files.is_empty())

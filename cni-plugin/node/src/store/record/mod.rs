@@ -13,7 +13,7 @@ mod list;
 pub use content::{Attached, Key, Owed, Record};
 pub use folder::Folder;
 pub use list::{
-    Damaged, ROOT, damaged_in, each, each_idle, each_in, list, list_dated, list_in, probe,
-    sweep_empty, sweep_empty_in,
+    Damaged, ROOT, damaged_in, each, each_idle, each_in, is_known, list, list_dated, list_in,
+    probe, sweep_empty, sweep_empty_in,
 };
-pub(crate) use list::{container_of, is_known, is_owned, of_container, of_owner};
+pub(crate) use list::{container_of, is_owned, of_container, of_owner};
