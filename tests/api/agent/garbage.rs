@@ -1,7 +1,9 @@
 //! Garbage: the agent detaches terminated containers, and no running ones.
 
+use super::socket::Served;
 use super::{CONFLIST, Pair, await_true, is_ready, serde_json_of};
-use crate::json;
+use crate::{json, uid};
+use braid_core::k8s::NETWORKS;
 use braid_node::apply::host::This;
 use braid_node::attach::garbage;
 use braid_node::log::Log;
@@ -137,4 +139,73 @@ fn nothing_alive_is_collected_in_a_storm_of_adds_and_dels() {
     });
     is_over.store(true, Ordering::SeqCst);
     collecting.join().expect("the collection");
+}
+
+#[test]
+fn addresses_of_a_claim_that_was_deleted_while_the_agent_was_away_are_released() {
+    let Some(node) = Served::new("garbage-claim", 222) else {
+        return;
+    };
+    await_true("conflist", || fs::exists(CONFLIST).is_ok_and(|is| is));
+    let world = &node.pair.world;
+    for name in ["deleted", "kept"] {
+        world.create(json!({
+            "apiVersion": "k8s.cni.cncf.io/v1alpha1",
+            "kind": "IPAMClaim",
+            "metadata": {"name": name},
+            "spec": {"network": "lan", "interface": "net1"},
+        }));
+        let asked = json!([{"name": "lan", "ipam-claim-reference": name}]);
+        let pod = node.pod(name, &json!({NETWORKS: asked.to_string()}));
+        pod.call.add().result();
+        pod.call.del().ok();
+    }
+    let held = || {
+        let mut owners = BTreeSet::new();
+        for network in names("/var/lib/cni/networks") {
+            let folder = format!("/var/lib/cni/networks/{network}");
+            for name in names(&folder) {
+                let text = fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+                owners.extend(text.starts_with("ipamclaim-").then_some(text));
+            }
+        }
+        owners
+    };
+    let owner = |name: &str| format!("ipamclaim-{}", uid(&world.get("ipamclaim", name)));
+    let [deleted, kept] = ["deleted", "kept"].map(owner);
+    assert_eq!(held(), BTreeSet::from([deleted, kept.clone()]));
+    node.agent.stop();
+    let namespace = format!("--namespace={}", world.namespace);
+    let delete = ["delete", "ipamclaim", "deleted", &namespace];
+    world.server.kubectl(&delete, None);
+    let _agent = node.pair.start();
+    await_true("the address of the deleted claim", || {
+        held() == BTreeSet::from([kept.clone()])
+    });
+}
+
+#[test]
+fn leases_of_an_earlier_boot_are_released_at_the_start_and_those_of_this_boot_stay() {
+    let Some(pair) = Pair::new("garbage-boot", 223) else {
+        return;
+    };
+    // Nothing else is known of these containers: neither a record nor a file of libcni.
+    let folder = "/var/lib/cni/networks/lan";
+    fs::create_dir_all(folder).expect("a folder");
+    for address in ["10.223.9.2", "10.223.9.3", "10.223.9.4"] {
+        fs::write(format!("{folder}/{address}"), "unknown\r\neth0").expect("a lease");
+    }
+    fs::write(format!("{folder}/10.223.9.5"), "kept for the printer").expect("a note");
+    for address in ["10.223.9.2", "10.223.9.3", "10.223.9.5"] {
+        let of_another_boot = format!("touch -d 2001-01-01 {folder}/{address}");
+        pair.world.sandbox.run(&of_another_boot);
+    }
+    let _agent = pair.start();
+    let addresses = || {
+        let mut all = names(folder);
+        all.retain(|name| name.starts_with("10."));
+        all
+    };
+    let expected = BTreeSet::from(["10.223.9.4".to_owned(), "10.223.9.5".to_owned()]);
+    await_true("leases of this boot alone", || addresses() == expected);
 }
