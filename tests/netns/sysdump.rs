@@ -1,5 +1,5 @@
-//! `braid sysdump`: what the archive has, judged by `tar`, `ip`, `bridge` and `nft`, and what it must not
-//! have.
+//! `braid sysdump`: content of the archive, judged by `tar`, `ip`, `bridge` and `nft`, and secrets that
+//! it must not have.
 
 use crate::conf;
 use braid_tests::{Ns, Sandbox, Value, binary, json};
@@ -248,10 +248,13 @@ fn assert_kernel(dump: &Path, ns: &Ns) {
     // `ip` lists the rules of multicast routing only if asked.
     let mut ours: Vec<Value> = list(dump, "rules.json");
     ours.retain(|rule| rule["family"] == 2 || rule["family"] == 10);
-    let priority = |rule: &Value| rule["priority"].as_u64().unwrap_or(0);
-    let mut priorities: [Vec<u64>; 2] = [&ours, &rules].map(|of| of.iter().map(priority).collect());
-    priorities.iter_mut().for_each(|of| of.sort_unstable());
-    assert_eq!(priorities[0], priorities[1]);
+    let priorities = |rules: &[Value]| {
+        let priority = |rule: &Value| rule["priority"].as_u64().unwrap_or(0);
+        let mut all: Vec<u64> = rules.iter().map(priority).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(priorities(&ours), priorities(&rules));
     let permanent: Vec<Value> = list(dump, "neighbours.json")
         .into_iter()
         .filter(|one| one["state"] == 0x80)

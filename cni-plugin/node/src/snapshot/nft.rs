@@ -1,7 +1,7 @@
 //! nf_tables: braid's own tables whole, of other tables the names of tables and chains.
 
 use super::attributes::{Attribute, Fields, Form, add};
-use super::{Listing, MOST};
+use super::listing::{Listing, MOST};
 use crate::sys::netlink::{KernelError, Message, Socket, attr, attributes_of, find};
 use crate::sys::nft::batch::SUBSYS;
 use crate::sys::rtnl::text_of;

@@ -1,7 +1,7 @@
 //! Links, addresses, routes, rules, neighbours, forwarding databases and qdiscs.
 
 use super::attributes::{Attribute, Fields, Form, add, numbers, object};
-use super::{Listing, MOST};
+use super::listing::{Listing, MOST};
 use crate::sys::netlink::{KernelError, Socket, find};
 use crate::sys::rtnl::{text_of, u16_of, u32_at};
 use serde_json::Value;

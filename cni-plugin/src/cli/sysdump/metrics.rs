@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(addresses(v6, false), expected);
     }
 
-    /// Returns what [`read`] returns for a server with this answer.
+    /// Returns the result of [`read`] for a server with this answer.
     fn read_from(answer: &'static str) -> Result<Vec<u8>, String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();

@@ -12,7 +12,7 @@ use braid_core::name::{IfName, Mac};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// A key whose value is kept, and the form of the value.
+/// An allowed key, and the form of its value.
 type Rule = (&'static str, Form);
 
 /// Form that a value must have to be kept.
@@ -68,7 +68,7 @@ const RANGE: &[Rule] = &[
 ];
 const ADDRESS: &[Rule] = &[("address", Form::Address), ("gateway", Form::Address)];
 
-/// What a pod requests of a network, and what a runtime passes.
+/// Requests of a pod to a network, and values that a runtime passes.
 const REQUESTS: &[Rule] = &[
     ("ips", Form::Each(&Form::Address)),
     ("mac", Form::Address),
