@@ -54,17 +54,19 @@ fn a_failed_add_takes_its_status_back() {
     let other = json!([{"name": "other/writer", "interface": "net7"}]).to_string();
     let pod = node.pod("web", &json!({NETWORKS: "wrong", NETWORK_STATUS: other}));
     pod.call.add().error();
-    await_true("the status of before", || {
-        let found = status(&node, &pod);
-        let text = found.as_str().unwrap_or("[]");
-        let entries: Value = serde_json::from_str(text).expect("JSON");
-        entries
-            .as_array()
-            .is_some_and(|all| all.len() == 1 && all[0]["interface"] == "net7")
+    await_true("the status, and its end", || {
+        let mut written = node.requests_of_agent();
+        written.retain(|request| request == "patch pods");
+        written.len() == 2
     });
-    let mut written = node.requests_of_agent();
-    written.retain(|request| request == "patch pods");
-    assert_eq!(written.len(), 2, "the status, and its end");
+    let found = status(&node, &pod);
+    let text = found.as_str().unwrap_or("[]");
+    let entries: Value = serde_json::from_str(text).expect("JSON");
+    let entries = entries.as_array().expect("a list");
+    assert!(
+        entries.len() == 1 && entries[0]["interface"] == "net7",
+        "{text}"
+    );
     pod.call.del().ok();
     assert_eq!(node.requests(), [""; 0]);
 }
