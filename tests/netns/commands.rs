@@ -204,8 +204,9 @@ fn a_kept_sandbox_is_attached_until_it_is_detached() {
     ));
     assert!(look.contains("10.1.0.2"), "{look}");
     let status = said_json("status -o json");
+    let attachment = &status["attachments"][0];
     assert_eq!(
-        (&status[0]["container_id"], &status[0]["addresses"][0]),
+        (&attachment["container_id"], &attachment["addresses"][0]),
         (&json!(id), &json!("10.1.0.2/24"))
     );
     assert!(said(&format!("detach {id}")).contains("detached"));
@@ -227,7 +228,7 @@ fn status_lists_attachments_and_gc_deletes_those_of_terminated_containers() {
     }
     host.end(&pods[0]);
     let of = |status: &Value| -> Vec<[Value; 3]> {
-        let rows = status.as_array().unwrap().iter();
+        let rows = status["attachments"].as_array().unwrap().iter();
         rows.map(|row| ["container_id", "netns_state", "addresses"].map(|key| row[key].clone()))
             .collect()
     };
@@ -237,8 +238,14 @@ fn status_lists_attachments_and_gc_deletes_those_of_terminated_containers() {
         of(&said_json("status -o json")),
         [dead.clone(), alive.clone()]
     );
+    let status = said_json("status -o json");
+    let range = json!({"range": "10.1.0.1-10.1.0.254", "used": 2, "free": 251});
+    assert_eq!(
+        status["networks"],
+        json!([{"network": "net", "attachments": 2, "ranges": [range]}])
+    );
     let table = said("status");
-    assert_eq!(table.lines().count(), 3, "{table}");
+    assert_eq!(table.lines().count(), 6, "{table}");
 
     assert!(said("gc --dry-run").contains("would be deleted"));
     assert_eq!(of(&said_json("status -o json")), [dead, alive.clone()]);

@@ -85,12 +85,13 @@ fn three_networks_have_one_record_and_their_links_one_delete_request() {
         .unwrap()
         .collect();
     assert_eq!(records.len(), 1, "{records:?}");
-    let status: Vec<Value> = serde_json::from_str(&run(&format!(
+    let status: Value = serde_json::from_str(&run(&format!(
         "{} status -o json",
         binary::braid().display()
     )))
     .unwrap();
-    let networks: Vec<&Value> = status.iter().map(|one| &one["network"]).collect();
+    let attachments = status["attachments"].as_array().unwrap();
+    let networks: Vec<&Value> = attachments.iter().map(|one| &one["network"]).collect();
     assert_eq!(networks, NETWORKS);
     // Links inside the container need no request, because they are deleted with its namespace.
     assert_eq!(

@@ -146,8 +146,9 @@ fn try_attaches_a_pod_to_all_networks_of_its_annotation() {
         shown.contains(r#""name": "shop/blue""#) && shown.contains(r#""interface": "lan0""#),
         "{shown}"
     );
-    let status: Vec<Value> = serde_json::from_str(&said("status -o json")).unwrap();
-    let mut of_status: Vec<_> = status
+    let status: Value = serde_json::from_str(&said("status -o json")).unwrap();
+    let attachments = status["attachments"].as_array().unwrap();
+    let mut of_status: Vec<_> = attachments
         .iter()
         .map(|one| (&one["pod"], &one["network_attachment_definition"]))
         .collect();

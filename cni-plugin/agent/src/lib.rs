@@ -22,7 +22,6 @@
 
 mod agent;
 mod api;
-mod call_conf;
 pub mod cluster;
 pub mod configuration;
 pub mod credentials;

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 pub(super) enum Format {
     /// Columns for people.
     Table,
-    /// An array of objects; keys are never removed.
+    /// Objects; keys are never removed.
     Json,
 }
 
@@ -81,13 +81,22 @@ fn copy(text: &[u8]) {
 
 /// Formats columns without borders, each as wide as its longest cell, without trailing spaces.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    columns(header, rows, 3)
+}
+
+/// Formats columns like [`table`], with `gap` blanks between two columns.
+pub(super) fn columns(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    gap: u16,
+) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_header(header.iter().copied());
     table.add_rows(rows);
     for column in table.column_iter_mut() {
-        column.set_padding((0, 3));
+        column.set_padding((0, gap));
     }
     let mut text = String::new();
     for line in table.lines() {

@@ -68,7 +68,8 @@ impl Held {
             "{} status -o json",
             braid_tests::binary::braid().display()
         ));
-        status[0]["bandwidth"][0]["guarded"].as_u64().unwrap()
+        let attachment = &status["attachments"][0];
+        attachment["bandwidth"][0]["guarded"].as_u64().unwrap()
     }
 
     /// Sends to `address` from a packet socket that bypasses the qdisc, and measures the traffic

@@ -434,7 +434,7 @@ fn status_and_top_match_the_counters_of_the_device() {
         let result = call.add().result();
         pod.send(host.host(), "10.1.0.1", 2_000_000);
         let status = host.json(&format!("{braid} status -o json"));
-        let directions = status[0]["bandwidth"].as_array().unwrap();
+        let directions = status["attachments"][0]["bandwidth"].as_array().unwrap();
         let counted = |link: &Value| link["stats64"]["tx"]["bytes"].as_f64().unwrap();
         // These links count packets after their qdiscs. A token bucket alone drops packets that the
         // container's end of the veth has counted.

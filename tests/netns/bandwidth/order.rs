@@ -210,7 +210,7 @@ fn a_packet_that_waits_long_is_marked_if_its_sender_supports_ecn() {
         let status = host.json(&format!("{braid} status -o json"));
         assert!(marks(there) > 0, "{to}");
         assert_eq!(
-            status[0]["bandwidth"][shown]["marked"],
+            status["attachments"][0]["bandwidth"][shown]["marked"],
             marks(there),
             "{to}"
         );

@@ -62,7 +62,7 @@ fn a_sender_on_the_node_is_throttled_without_loss() {
     host.host()
         .assert_sends(&pod, "10.1.0.2", 0.4 * GOODPUT, (0.51 * RATE_F, BURST_F));
     let status = host.json(&format!("{braid} status -o json"));
-    let counted = &status[0]["bandwidth"][0];
+    let counted = &status["attachments"][0]["bandwidth"][0];
     assert!(
         counted["delayed"].as_u64() > Some(0) && counted["dropped"] == 0,
         "{counted}"
@@ -154,7 +154,7 @@ fn packets_dropped_by_a_full_queue_are_counted() {
     let dropped = queues[0]["drops"].as_u64().unwrap();
     let braid = braid_tests::binary::braid().display();
     let all = host.json(&format!("{braid} status -o json"));
-    let of_limit = all
+    let of_limit = all["attachments"]
         .as_array()
         .unwrap()
         .iter()
@@ -338,7 +338,7 @@ fn waits(host: &Sandbox) -> u64 {
         "{} status -o json",
         braid_tests::binary::braid().display()
     ));
-    let directions = status[0]["bandwidth"].as_array().unwrap();
+    let directions = status["attachments"][0]["bandwidth"].as_array().unwrap();
     let queues = host.list("tc -j -s qdisc show");
     let of_programs = directions
         .iter()

@@ -2,9 +2,9 @@
 //!
 //! A pod that is gone is in no later state, so its series go with it.
 
-use crate::call_conf;
 use braid_core::cni::Error;
 use braid_core::k8s::settings::PodRef;
+use braid_node::attach::call_conf;
 use braid_node::attach::shaped::{self, Direction};
 use braid_node::attach::usage::{Usage, UsageReader};
 use braid_node::log::Log;
@@ -73,7 +73,7 @@ impl NodeState {
                 namespace: pod.name.namespace.clone(),
                 pod: pod.name.name.clone(),
                 interface: attached.ifname.to_string(),
-                direction: direction.toward,
+                direction: direction.toward.name(),
             };
             let sum = self.shaped.entry(key).or_default();
             sum.bytes = sum.bytes.saturating_add(passed.bytes);
@@ -88,7 +88,7 @@ mod tests {
     use braid_core::cni::Attachment;
     use braid_core::cni::Json;
     use braid_core::name::IfName;
-    use braid_core::plan::thing::shaping::Traffic;
+    use braid_core::plan::thing::shaping::{Toward, Traffic};
     use braid_node::attach::chain::BRAID;
 
     fn attached(args: &str) -> Attached {
@@ -108,7 +108,7 @@ mod tests {
             ..Traffic::default()
         };
         Direction {
-            toward: "egress",
+            toward: Toward::Network,
             rate: 1_000_000,
             burst: 8_000,
             queue: "fq".to_owned(),

@@ -1,10 +1,10 @@
 //! The work on one pod, which blocks.
 
-use crate::call_conf;
 use crate::recorded::pod_of;
 use braid_core::cni::Error;
 use braid_core::k8s::ObjectName;
 use braid_node::apply::host::This;
+use braid_node::attach::call_conf;
 use braid_node::attach::pods::{self, Edited};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;

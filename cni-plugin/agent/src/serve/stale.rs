@@ -10,14 +10,13 @@
 //! watch of pods lags behind.
 
 use super::answer::Server;
-use crate::call_conf;
 use crate::cluster::objects::Entry;
 use crate::metrics::Metrics;
 use crate::recorded::pod_of;
 use braid_core::cni::Error;
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, object, status};
 use braid_node::apply::host::This;
-use braid_node::attach::pods;
+use braid_node::attach::{call_conf, pods};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;
 use braid_node::store::holder::is_alive;

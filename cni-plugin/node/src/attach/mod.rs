@@ -15,6 +15,7 @@
 
 pub mod add;
 pub mod adjust;
+pub mod call_conf;
 pub mod chain;
 pub mod check;
 pub mod del;

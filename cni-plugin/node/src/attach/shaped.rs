@@ -12,14 +12,15 @@ use braid_core::name::{Hook, Ns};
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::{Shaper, Toward, Traffic};
 use braid_core::plan::thing::{PacketGuard, Thing, XskGuard};
-use serde::Serialize;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// One direction of an attachment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "FlatDirection")]
 pub struct Direction {
     /// `ingress` towards the container, `egress` from it, as in configurations.
-    #[serde(rename = "direction")]
-    pub toward: &'static str,
+    #[serde(rename = "direction", serialize_with = "name")]
+    pub toward: Toward,
     /// Rate in bits per second.
     pub rate: u64,
     /// Burst in bits.
@@ -29,6 +30,60 @@ pub struct Direction {
     /// Packet counters; `None` if the kernel could not be queried.
     #[serde(flatten)]
     pub passed: Option<Traffic>,
+}
+
+fn name<S: Serializer>(toward: &Toward, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(toward.name())
+}
+
+/// A [`Direction`] as it is read. serde's `flatten` cannot read numbers of any size.
+#[derive(Deserialize)]
+struct FlatDirection {
+    direction: String,
+    rate: u64,
+    burst: u64,
+    queue: String,
+    bytes: Option<u64>,
+    #[serde(default)]
+    packets: u64,
+    #[serde(default)]
+    delayed: u64,
+    #[serde(default)]
+    dropped: u64,
+    #[serde(default)]
+    marked: u64,
+    #[serde(default)]
+    bypassed: u64,
+    #[serde(default)]
+    guarded: u64,
+}
+
+impl TryFrom<FlatDirection> for Direction {
+    type Error = String;
+
+    fn try_from(flat: FlatDirection) -> Result<Self, String> {
+        let toward = Toward::parse(&flat.direction).ok_or_else(|| {
+            format!(
+                "direction {:?} is neither ingress nor egress",
+                flat.direction
+            )
+        })?;
+        Ok(Self {
+            toward,
+            rate: flat.rate,
+            burst: flat.burst,
+            queue: flat.queue,
+            passed: flat.bytes.map(|bytes| Traffic {
+                bytes,
+                packets: flat.packets,
+                delayed: flat.delayed,
+                dropped: flat.dropped,
+                marked: flat.marked,
+                bypassed: flat.bypassed,
+                guarded: flat.guarded,
+            }),
+        })
+    }
 }
 
 /// Returns the shaped directions of one attachment.
@@ -45,7 +100,7 @@ pub fn of(record: &Record, attached: &Attached, log: &Log) -> Vec<Direction> {
             let kernel = kernel.get_or_insert_with(|| open(record, log));
             let sent = directions
                 .iter_mut()
-                .find(|direction| direction.toward == toward(Toward::Network));
+                .find(|direction| direction.toward == Toward::Network);
             if let Some(sent) = sent
                 && let Some(passed) = &mut sent.passed
                 && let Some(kernel) = kernel
@@ -69,7 +124,7 @@ fn open(record: &Record, log: &Log) -> Option<Kernel> {
 
 fn direction(kernel: Option<&mut Kernel>, shaper: &Shaper) -> Direction {
     Direction {
-        toward: toward(shaper.toward),
+        toward: shaper.toward,
         rate: shaper.rate.bps,
         burst: shaper.rate.burst,
         queue: shaper.queue.to_string(),
@@ -126,22 +181,14 @@ fn refused_bindings(guard: &XskGuard) -> Option<u64> {
     None
 }
 
-/// Returns the name of the direction in configurations.
-fn toward(toward: Toward) -> &'static str {
-    match toward {
-        Toward::Pod => "ingress",
-        Toward::Network => "egress",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn json_keys_are_the_counters() {
-        let direction = Direction {
-            toward: "ingress",
+    fn json_keys_are_the_counters_and_are_read_again() {
+        let mut direction = Direction {
+            toward: Toward::Pod,
             rate: 8_000,
             burst: 800,
             queue: "tbf".to_owned(),
@@ -156,5 +203,15 @@ mod tests {
             r#""dropped":0,"marked":0,"bypassed":0,"guarded":0}"#
         );
         assert_eq!(json, expected);
+        let mut read = || {
+            let json = serde_json::to_string(&direction).expect("json");
+            assert_eq!(
+                serde_json::from_str::<Direction>(&json).expect("read"),
+                direction
+            );
+            direction.passed = None;
+        };
+        read();
+        read();
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of mounts, sysctls, installed programs and writable folders. They change nothing.
 
-use super::{Check, CheckState};
+use super::check::{Check, CheckState};
 use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
 use crate::cli::install::folder::Bin;
@@ -29,6 +29,8 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
         firewall(),
         mounted(
             "/run",
+            // In the agent's container, only the folder of the records is the node's.
+            existing(Path::new(record::ROOT)),
             "tmpfs",
             statfs::TMPFS_MAGIC,
             "records",
@@ -36,6 +38,7 @@ pub(super) fn checks(drop_in_names: impl Iterator<Item = &'static str>) -> Vec<C
         ),
         mounted(
             "/sys/fs/bpf",
+            Path::new("/sys/fs/bpf"),
             "bpffs",
             statfs::BPF_FS_MAGIC,
             "pinned maps",
@@ -58,9 +61,9 @@ fn check(name: &str, state: CheckState, detail: String) -> Check {
         name,
         state,
         essential: false,
-        since: "",
-        needed_by: "",
-        without_it: "",
+        since: "".into(),
+        needed_by: "".into(),
+        without_it: "".into(),
         detail,
     }
 }
@@ -75,7 +78,7 @@ fn forwarding(name: &str, key: &str) -> Check {
         Err(err) => err.to_string(),
     };
     Check {
-        needed_by: "isGateway, ptp",
+        needed_by: "isGateway, ptp".into(),
         ..check(name, CheckState::Note, detail)
     }
 }
@@ -102,13 +105,15 @@ fn firewall() -> Check {
         }
     }
     Check {
-        needed_by: "pods of several nodes",
+        needed_by: "pods of several nodes".into(),
         ..check("host firewall", CheckState::Note, details.join("; "))
     }
 }
 
+/// Checks the file system of `path`, which is in the folder `mount`.
 fn mounted(
-    path: &str,
+    mount: &str,
+    path: &Path,
     name: &str,
     magic: FsType,
     needed_by: &'static str,
@@ -118,14 +123,14 @@ fn mounted(
         Ok(stat) if stat.filesystem_type() == magic => (CheckState::Ok, String::new()),
         Ok(_) => (
             CheckState::Missing,
-            format!("{path} is another file system"),
+            format!("{} is another file system", path.display()),
         ),
-        Err(errno) => (CheckState::Missing, format!("{path}: {errno}")),
+        Err(errno) => (CheckState::Missing, format!("{}: {errno}", path.display())),
     };
     Check {
-        needed_by,
-        without_it,
-        ..check(&format!("{name} on {path}"), state, detail)
+        needed_by: needed_by.into(),
+        without_it: without_it.into(),
+        ..check(&format!("{name} on {mount}"), state, detail)
     }
 }
 
@@ -138,20 +143,23 @@ fn cgroup2() -> Check {
     };
     let without_it = "clients on the node can't reach pods through [::1]";
     Check {
-        needed_by: "portmap at [::1]",
-        without_it,
+        needed_by: "portmap at [::1]".into(),
+        without_it: without_it.into(),
         ..check("cgroup2", state, detail)
     }
+}
+
+/// Returns `path`, or if it does not exist, the folder that would contain it.
+fn existing(path: &Path) -> &Path {
+    let mut folders = path.ancestors();
+    folders.find(|folder| folder.exists()).unwrap_or(path)
 }
 
 /// Checks that `path` can be written. If `path` does not exist, checks the folder that would
 /// contain it.
 fn writable(what: &str, path: &str) -> Check {
     let path = Path::new(path);
-    let existing = path
-        .ancestors()
-        .find(|folder| folder.exists())
-        .unwrap_or(path);
+    let existing = existing(path);
     let (state, detail) = match free_space::for_a_file(existing) {
         Ok(()) => (CheckState::Ok, String::new()),
         Err(errno) => (
@@ -162,8 +170,8 @@ fn writable(what: &str, path: &str) -> Check {
     let name = format!("{what} in {}", path.display());
     Check {
         essential: true,
-        needed_by: "every attachment",
-        without_it: "no attachment",
+        needed_by: "every attachment".into(),
+        without_it: "no attachment".into(),
         ..check(&name, state, detail)
     }
 }
@@ -176,8 +184,8 @@ fn folder(what: &str, path: &Path, why: &str) -> Check {
     };
     let name = format!("{what} in {}", path.display());
     Check {
-        needed_by: "runtimes",
-        without_it: "not created yet",
+        needed_by: "runtimes".into(),
+        without_it: "not created yet".into(),
         ..check(&name, state, why.to_owned())
     }
 }
@@ -213,8 +221,8 @@ fn installed(bin: &Bin, names: impl Iterator<Item = &'static str>) -> Check {
         CheckState::Missing
     };
     Check {
-        needed_by: "runtimes",
-        without_it: "see braid install",
+        needed_by: "runtimes".into(),
+        without_it: "see braid install".into(),
         ..check("drop-in names", state, detail)
     }
 }
@@ -228,8 +236,8 @@ fn lost() -> Check {
     };
     let without_it = "the other plugin attaches pods again";
     Check {
-        needed_by: "runtimes",
-        without_it,
+        needed_by: "runtimes".into(),
+        without_it: without_it.into(),
         ..check("names kept", state, detail)
     }
 }
@@ -256,8 +264,8 @@ fn set_aside(folder: &Path) -> Check {
     };
     let without_it = "only Cilium attaches pods";
     Check {
-        needed_by: "runtimes",
-        without_it,
+        needed_by: "runtimes".into(),
+        without_it: without_it.into(),
         ..check("configurations kept", state, detail)
     }
 }

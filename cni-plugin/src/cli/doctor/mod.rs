@@ -1,5 +1,6 @@
 //! `braid doctor`: the features of this node, and the consequence of each missing feature.
 
+pub(in crate::cli) mod check;
 mod host;
 
 use super::FAILURE;
@@ -11,8 +12,8 @@ use braid_core::plugins::meta::bandwidth;
 use braid_node::apply::features;
 use braid_node::apply::probe::{Finding, Probe};
 use braid_node::sys::release::release;
+use check::{Check, CheckState};
 use clap::Args;
-use serde::Serialize;
 
 /// Show available and missing features of this node; fails if bridge, ptp or macvlan can't work
 #[derive(Debug, Args)]
@@ -25,34 +26,6 @@ pub(super) struct Arguments {
 /// Features that bridge, ptp and macvlan require.
 const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvlan];
 
-/// Outcome of one check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum CheckState {
-    Ok,
-    Missing,
-    /// The check itself failed.
-    Unknown,
-    /// Information only.
-    Note,
-}
-
-/// One line of the output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Check {
-    name: String,
-    state: CheckState,
-    /// True if bridge, ptp or macvlan needs the feature.
-    essential: bool,
-    /// First kernel version with the feature.
-    since: &'static str,
-    needed_by: &'static str,
-    /// Consequence for users if the feature is missing.
-    without_it: &'static str,
-    /// Details of the result, or the kernel's error.
-    detail: String,
-}
-
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut checks = kernel();
     checks.extend(host::checks(drop_in_names()));
@@ -60,15 +33,11 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Format::Table => table(&checks),
         Format::Json => output::json(&checks)?,
     });
-    Ok(if checks.iter().any(is_fatal) {
+    Ok(if checks.iter().any(Check::is_fatal) {
         FAILURE
     } else {
         printed
     })
-}
-
-fn is_fatal(check: &Check) -> bool {
-    check.essential && matches!(check.state, CheckState::Missing | CheckState::Unknown)
 }
 
 /// Checks the kernel and its features.
@@ -77,9 +46,9 @@ fn kernel() -> Vec<Check> {
         name: String::new(),
         state: CheckState::Note,
         essential: false,
-        since: "",
-        needed_by: "",
-        without_it: "",
+        since: "".into(),
+        needed_by: "".into(),
+        without_it: "".into(),
         detail: String::new(),
     };
     let mut checks = vec![Check {
@@ -103,7 +72,7 @@ fn kernel() -> Vec<Check> {
             name: "network namespaces".to_owned(),
             state: CheckState::Missing,
             essential: true,
-            without_it: "no attachment, and no other feature can be probed",
+            without_it: "no attachment, and no other feature can be probed".into(),
             detail: err.to_string(),
             ..none
         }),
@@ -117,8 +86,8 @@ fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
     let mut check = Check {
         name: "shaping".to_owned(),
         state: CheckState::Missing,
-        needed_by: "bandwidth",
-        without_it: "no limits",
+        needed_by: "bandwidth".into(),
+        without_it: "no limits".into(),
         ..none.clone()
     };
     if let Some(queue) = Queue::best(has) {
@@ -141,16 +110,16 @@ fn of_probe(probe: &Probe, finding: Finding) -> Check {
         name: probe.feature.name().to_owned(),
         state,
         essential: ESSENTIAL.contains(&probe.feature),
-        since: probe.since,
-        needed_by: probe.needed_by,
-        without_it: probe.cost,
+        since: probe.since.into(),
+        needed_by: probe.needed_by.into(),
+        without_it: probe.cost.into(),
         detail,
     }
 }
 
 fn table(checks: &[Check]) -> String {
     let row = |check: &Check| {
-        let state = match (check.state, is_fatal(check)) {
+        let state = match (check.state, check.is_fatal()) {
             (CheckState::Ok, _) => "ok",
             (CheckState::Missing, true) => "MISSING",
             (CheckState::Missing, false) => "missing",
@@ -162,22 +131,12 @@ fn table(checks: &[Check]) -> String {
         } else {
             format!("Linux {}", check.since)
         };
-        // The cost matters only if the feature is missing.
-        let mut cost = if matches!(check.state, CheckState::Missing) {
-            check.without_it
-        } else {
-            ""
-        }
-        .to_owned();
-        if !cost.is_empty() && !check.detail.is_empty() {
-            cost.push_str(": ");
-        }
         vec![
             check.name.clone(),
             state.to_owned(),
-            check.needed_by.to_owned(),
+            check.needed_by.to_string(),
             since,
-            cost + &check.detail,
+            check.text(),
         ]
     };
     output::table(
@@ -203,12 +162,12 @@ mod tests {
         let missing = checks(&Finding::Missing("no".to_owned()));
         let mut fatal = Vec::new();
         for check in &missing {
-            if is_fatal(check) {
+            if check.is_fatal() {
                 fatal.push(check.name.as_str());
             }
         }
         assert_eq!(fatal, ["veth", "bridge", "macvlan"]);
-        assert!(!checks(&Finding::Present).iter().any(is_fatal));
+        assert!(!checks(&Finding::Present).iter().any(Check::is_fatal));
     }
 
     #[test]

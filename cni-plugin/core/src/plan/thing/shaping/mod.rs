@@ -78,6 +78,23 @@ pub enum Toward {
     Network,
 }
 
+impl Toward {
+    /// Returns the name of the direction in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "ingress",
+            Self::Network => "egress",
+        }
+    }
+
+    /// Returns the direction with this name in configurations.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Pod, Self::Network]
+            .into_iter()
+            .find(|toward| toward.name() == name)
+    }
+}
+
 /// Shaping of the packets that leave through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaper {

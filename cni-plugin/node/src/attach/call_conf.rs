@@ -1,12 +1,12 @@
 //! Configuration of plugin calls, in the node's conflist.
 
+use super::chain::BRAID;
+use crate::source::files;
 use braid_core::cni::{Error, Injected, Json, NetConf, NetConfList};
-use braid_node::attach::chain::BRAID;
-use braid_node::source::files;
 use std::path::Path;
 
 /// Returns the configuration of braid's plugin in the node's conflist; `None` if there is none.
-pub(crate) fn read(conflist: &Path) -> Result<Option<NetConf>, Error> {
+pub fn read(conflist: &Path) -> Result<Option<NetConf>, Error> {
     let Some(file) = files::read(conflist)?.pop() else {
         return Ok(None);
     };

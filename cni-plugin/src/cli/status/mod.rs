@@ -1,6 +1,9 @@
-//! `braid status`: the attachments on this node, from the records.
+//! `braid status`: the attachments and networks on this node, from the records.
+
+pub(in crate::cli) mod report;
 
 use super::conf::type_of;
+use super::install::detect;
 use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
 use super::{Outcome, install};
@@ -10,17 +13,22 @@ use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::Traffic;
 use braid_core::plan::thing::{LinkRef, Thing};
+use braid_node::attach::call_conf;
 use braid_node::attach::chain::BRAID;
 use braid_node::attach::liveness::netns_of;
 use braid_node::attach::status::full;
+use braid_node::attach::usage::UsageReader;
 use braid_node::ipam::liveness::Netns;
 use braid_node::store::record::{self, Attached, Record};
 use braid_node::store::root::NODE;
+use braid_node::takeover::place;
+use braid_node::takeover::root::Root;
 use clap::Args;
-use serde::Serialize;
+use report::{AttachmentStatus, NetworkStatus, NodeStatus};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Show the attachments on this node
+/// Show the attachments and networks on this node
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Output format
@@ -33,60 +41,61 @@ pub(super) struct Arguments {
 const SHORT_ID_LEN: usize = 12;
 const LONG_ID_LEN: usize = 64;
 
-/// One attachment in the output of `braid status`.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct StatusReport {
-    /// `<namespace>/<name>` of the pod, if the runtime passed it.
-    pod: Option<String>,
-    network: String,
-    /// NetworkAttachmentDefinition of the network, as `<namespace>/<name>`.
-    network_attachment_definition: Option<String>,
-    /// Type of the plugin; the types of a list are joined by `+`.
-    #[serde(rename = "type")]
-    plugin: String,
-    container_id: String,
-    ifname: String,
-    /// Addresses with prefix on the container's interface.
-    addresses: Vec<String>,
-    /// Host end of the veth, or parent of a macvlan or ipvlan.
-    host_link: Option<String>,
-    netns: Option<String>,
-    /// `alive`, `gone` or `unknown`.
-    netns_state: &'static str,
-    /// Seconds since the record was last written.
-    age_seconds: u64,
-    /// Limit and counters of each shaped direction.
-    bandwidth: Vec<Direction>,
-}
-
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let now = SystemTime::now();
-    let age = |written| now.duration_since(written).unwrap_or_default();
-    let records = record::list_dated()?;
-    let mut all = Vec::new();
-    for (record, written) in &records {
-        all.extend(shown(record, age(*written), netns_of(record)));
-    }
-    all.sort_by(|a, b| {
-        (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname))
-    });
+    let status = read()?;
     let shown = output::print(&match arguments.output {
-        Format::Table => table(&all),
-        Format::Json => output::json(&all)?,
+        Format::Table => table(&status),
+        Format::Json => output::json(&status)?,
     });
-    let records: Vec<Record> = records.into_iter().map(|(record, _)| record).collect();
-    for sentence in full(&records, &NODE, &output::log()) {
-        output::tell(format_args!("{sentence}"));
-    }
-    // `braid doctor` reports the error.
-    if let Ok(Some(sentence)) = install::lost_names() {
+    for sentence in &status.warnings {
         output::tell(format_args!("{sentence}"));
     }
     Ok(shown)
 }
 
-fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
-    let report = |attached: &Attached| StatusReport {
+/// Reads the status of this node.
+fn read() -> Result<NodeStatus, braid_node::Error> {
+    let now = SystemTime::now();
+    let age = |written| now.duration_since(written).unwrap_or_default();
+    let dated = record::list_dated()?;
+    let mut attachments = Vec::new();
+    for (record, written) in &dated {
+        attachments.extend(shown(record, age(*written), netns_of(record)));
+    }
+    attachments.sort_by(|a, b| {
+        (&a.network, &a.container_id, &a.ifname).cmp(&(&b.network, &b.container_id, &b.ifname))
+    });
+    let records: Vec<Record> = dated.into_iter().map(|(record, _)| record).collect();
+    let mut warnings = Vec::new();
+    let networks = networks(&records, &mut warnings);
+    warnings.extend(full(&records, &NODE, &output::log()));
+    // `braid doctor` reports the error.
+    warnings.extend(install::lost_names().ok().flatten());
+    Ok(NodeStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        attachments,
+        networks,
+        warnings,
+    })
+}
+
+/// Reads the networks of the records and of the node's conflist.
+fn networks(records: &[Record], warnings: &mut Vec<String>) -> Vec<NetworkStatus> {
+    let mut usage = UsageReader::default();
+    let folder = detect::folders(&Root::new(Path::new("/"))).networks;
+    match call_conf::read(&folder.join(place::NAME)) {
+        Ok(Some(conf)) => usage.add_network(conf),
+        Ok(None) => {}
+        Err(err) => warnings.push(format!("{}: {err}", folder.join(place::NAME).display())),
+    }
+    for record in records {
+        usage.add_record(record);
+    }
+    report::networks(usage.usage())
+}
+
+fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<AttachmentStatus> {
+    let report = |attached: &Attached| AttachmentStatus {
         pod: pod_of(attached),
         network: attached.network.clone(),
         network_attachment_definition: attached.object.as_ref().map(ToString::to_string),
@@ -96,7 +105,7 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<StatusReport> {
         addresses: addresses(attached),
         host_link: host_link_of(attached),
         netns: record.netns.as_ref().map(|path| path.display().to_string()),
-        netns_state: netns.name(),
+        netns_state: netns.name().into(),
         age_seconds: age.as_secs(),
         bandwidth: shaped::of(record, attached),
     };
@@ -159,7 +168,7 @@ pub(super) fn host_link(step: &Step) -> Option<&LinkRef> {
 }
 
 /// Formats one attachment; `has_pods` adds the columns for Kubernetes.
-fn attachment_row(one: &StatusReport, has_pods: bool) -> Vec<String> {
+fn attachment_row(one: &AttachmentStatus, has_pods: bool) -> Vec<String> {
     let mut row = Vec::new();
     if has_pods {
         row.push(one.pod.clone().unwrap_or_default());
@@ -176,13 +185,21 @@ fn attachment_row(one: &StatusReport, has_pods: bool) -> Vec<String> {
         one.ifname.clone(),
         one.addresses.join(" "),
         one.host_link.clone().unwrap_or_default(),
-        one.netns_state.to_owned(),
+        one.netns_state.to_string(),
         age_text(one.age_seconds),
     ]);
     row
 }
 
-fn table(all: &[StatusReport]) -> String {
+/// Formats a table of the attachments, one of the ranges, and one of the limits, if there are any.
+fn table(status: &NodeStatus) -> String {
+    let mut tables = vec![attachments_table(&status.attachments)];
+    tables.extend(ranges_table(&status.networks));
+    tables.extend(limits_table(&status.attachments));
+    tables.join("\n")
+}
+
+fn attachments_table(all: &[AttachmentStatus]) -> String {
     // The columns for Kubernetes appear only if there is a pod.
     let has_pods = all.iter().any(|one| one.pod.is_some());
     let header = [
@@ -199,7 +216,26 @@ fn table(all: &[StatusReport]) -> String {
     ];
     let header = if has_pods { &header[..] } else { &header[2..] };
     let rows = all.iter().map(|one| attachment_row(one, has_pods));
-    let attachments = output::table(header, rows);
+    output::table(header, rows)
+}
+
+fn ranges_table(networks: &[NetworkStatus]) -> Option<String> {
+    let mut rows = Vec::new();
+    for network in networks {
+        for range in &network.ranges {
+            rows.push(vec![
+                network.network.clone(),
+                range.range.clone(),
+                range.used.to_string(),
+                range.free.to_string(),
+            ]);
+        }
+    }
+    let header = ["network", "range", "used", "free"];
+    (!rows.is_empty()).then(|| output::table(&header, rows))
+}
+
+fn limits_table(all: &[AttachmentStatus]) -> Option<String> {
     let mut shaped = Vec::new();
     for one in all {
         for direction in &one.bandwidth {
@@ -207,7 +243,7 @@ fn table(all: &[StatusReport]) -> String {
         }
     }
     if shaped.is_empty() {
-        return attachments;
+        return None;
     }
     let header = [
         "container",
@@ -224,14 +260,14 @@ fn table(all: &[StatusReport]) -> String {
         "bypassed",
         "guarded",
     ];
-    attachments + "\n" + &output::table(&header, shaped)
+    Some(output::table(&header, shaped))
 }
 
-fn limit_row(one: &StatusReport, direction: &Direction) -> Vec<String> {
+fn limit_row(one: &AttachmentStatus, direction: &Direction) -> Vec<String> {
     let mut row = vec![
         short_id(&one.container_id),
         one.ifname.clone(),
-        direction.toward.to_owned(),
+        direction.toward.name().to_owned(),
     ];
     row.extend([
         short(direction.rate),
@@ -346,7 +382,7 @@ mod tests {
     fn table_shortens_container_ids_of_runtimes() {
         let mut record = record();
         record.key.owner.container_id = "4f1c5d0e9a7b33aa".repeat(4);
-        let text = table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
+        let text = attachments_table(&shown(&record, Duration::from_secs(3725), Netns::Gone));
         let row: Vec<&str> = text
             .lines()
             .nth(1)
@@ -377,7 +413,7 @@ mod tests {
             namespace: "ns".to_owned(),
             name: "blue".to_owned(),
         });
-        let text = table(&shown(&record, Duration::from_secs(1), Netns::Alive));
+        let text = attachments_table(&shown(&record, Duration::from_secs(1), Netns::Alive));
         let words: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().take(3).collect())

@@ -50,7 +50,7 @@ impl Look {
                     let key = (
                         record.key.owner.container_id.clone(),
                         attached.ifname.to_string(),
-                        direction.toward,
+                        direction.toward.name(),
                     );
                     directions.insert(key, direction);
                 }
@@ -155,6 +155,7 @@ fn per_second(count: u64, seconds: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_core::plan::thing::shaping::Toward;
 
     fn look(at: Instant, bytes: u64, packets: u64) -> Look {
         let passed = Some(Traffic {
@@ -163,7 +164,7 @@ mod tests {
             ..Traffic::default()
         });
         let direction = Direction {
-            toward: "egress",
+            toward: Toward::Network,
             rate: 20_000_000,
             burst: 8_000,
             queue: "fq".to_owned(),
