@@ -3,13 +3,16 @@
 //! ```text
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
-//!  top     ─ traffic of shaped interfaces             lint   ─ faults of manifests
+//!  top     ─ traffic of containers                    lint   ─ faults of manifests
 //!  sysdump ─ the state of the node in one archive
 //!  migrate ─ other programs of the node, and the commands to leave them
 //!  dhcp    ─ the daemon of the dhcp IPAM          agent  ─ the agent of a node
+//!
+//!  kubectl-braid ─ the same of a whole cluster
 //! ```
 
 mod agent;
+mod cluster;
 pub mod cni;
 mod conf;
 mod detach;
@@ -71,6 +74,9 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         && let Some(outcome) = dhcp::called_so(&arguments[1..])
     {
         return told(outcome);
+    }
+    if called_as == cluster::CALLED_AS {
+        return told(cluster::run(arguments));
     }
     if drop_in_names().any(|name| name == called_as) {
         let build = concat!("braid ", env!("CARGO_PKG_VERSION"));

@@ -1,0 +1,98 @@
+//! Answers of all agents, a few at the same time, with progress.
+
+use super::agents::Node;
+use super::kubectl::{self, Answer, Kubectl};
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+/// Most kubectl processes at the same time.
+const AT_ONCE: usize = 16;
+
+/// Runs the program with the arguments `words` in the container of each running agent. Returns the
+/// answers in the order of `nodes`; `None` for a node without a running agent.
+pub(super) fn answers(
+    kubectl: &Kubectl,
+    nodes: &[Node],
+    words: &[&str],
+) -> Vec<Option<Result<Answer, String>>> {
+    let next = AtomicUsize::new(0);
+    let mut answers = vec![None; nodes.len()];
+    let mut progress = Progress::new(nodes.len());
+    thread::scope(|scope| {
+        let (send, receive) = channel();
+        for _ in 0..AT_ONCE.min(nodes.len()) {
+            let (send, next) = (send.clone(), &next);
+            scope.spawn(move || {
+                while let Some((at, node)) = take(next, nodes) {
+                    // The receiver outlives this thread.
+                    let _ = send.send((at, answer(kubectl, node, words)));
+                }
+            });
+        }
+        drop(send);
+        for (at, answer) in receive {
+            answers[at] = answer;
+            progress.step();
+        }
+    });
+    progress.end();
+    answers
+}
+
+/// Returns the next node with its position.
+fn take<'a>(next: &AtomicUsize, nodes: &'a [Node]) -> Option<(usize, &'a Node)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    Some((at, nodes.get(at)?))
+}
+
+fn answer(kubectl: &Kubectl, node: &Node, words: &[&str]) -> Option<Result<Answer, String>> {
+    let agent = node.agent.as_ref().filter(|agent| agent.is_running)?;
+    Some(kubectl::run(
+        kubectl.exec(agent, &[], words),
+        kubectl.limit(),
+    ))
+}
+
+/// A line on standard error, if that is a terminal.
+pub(super) struct Progress {
+    is_shown: bool,
+    done: usize,
+    all: usize,
+}
+
+impl Progress {
+    pub(super) fn new(all: usize) -> Self {
+        let is_shown = stderr().is_terminal();
+        let progress = Self {
+            is_shown,
+            done: 0,
+            all,
+        };
+        progress.show();
+        progress
+    }
+
+    pub(super) fn step(&mut self) {
+        self.done += 1;
+        self.show();
+    }
+
+    fn show(&self) {
+        let (done, all) = (self.done, self.all);
+        self.write(&format!("\r{done} of {all} nodes"));
+    }
+
+    /// Clears the line.
+    pub(super) fn end(&self) {
+        self.write("\r\x1b[K");
+    }
+
+    fn write(&self, text: &str) {
+        if self.is_shown {
+            // The line is only for people who wait.
+            let _ = stderr().write_all(text.as_bytes());
+        }
+    }
+}
