@@ -294,7 +294,7 @@ fn top_shows_the_traffic_of_a_shaped_interface() {
     let pod = host.pod("a");
     assert_eq!(
         said("top -n 1 -d 0.1"),
-        "no shaped interfaces on this node\n"
+        "no attached interfaces on this node\n"
     );
     let rate = 100_000_000;
     let limits = json!({"ingressRate": rate, "ingressBurst": rate / 10, "egressRate": rate, "egressBurst": rate / 10});

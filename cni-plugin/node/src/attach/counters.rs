@@ -27,8 +27,10 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Sent bytes, at layer 2.
     pub tx_bytes: u64,
-    /// Packets that the interface dropped, in both directions.
-    pub dropped: u64,
+    /// Received packets that the interface dropped.
+    pub rx_dropped: u64,
+    /// Packets that the interface dropped instead of sending them.
+    pub tx_dropped: u64,
 }
 
 /// Returns the counters of all interfaces in the container's namespace, by name. Empty if the
@@ -86,7 +88,8 @@ fn parse_counters(value: &[u8]) -> Option<Counters> {
         tx_packets,
         rx_bytes,
         tx_bytes,
-        dropped: rx_dropped + tx_dropped,
+        rx_dropped,
+        tx_dropped,
     })
 }
 
@@ -105,7 +108,8 @@ mod tests {
             tx_packets: 2,
             rx_bytes: 3,
             tx_bytes: 4,
-            dropped: 7 + 8,
+            rx_dropped: 7,
+            tx_dropped: 8,
         };
         assert_eq!(parse_counters(&value), Some(expected));
     }

@@ -18,6 +18,7 @@ pub mod adjust;
 pub mod call_conf;
 pub mod chain;
 pub mod check;
+pub mod counters;
 pub mod del;
 pub mod device_file;
 pub mod edit;

@@ -19,6 +19,7 @@ pub(crate) mod ifla {
     pub(crate) const OPERSTATE: u16 = 16;
     pub(crate) const LINKINFO: u16 = 18;
     pub(crate) const IFALIAS: u16 = 20;
+    pub(crate) const STATS64: u16 = 23;
     pub(crate) const AF_SPEC: u16 = 26;
     pub(crate) const LINK_NETNSID: u16 = 37;
     pub(crate) const GSO_MAX_SIZE: u16 = 41;

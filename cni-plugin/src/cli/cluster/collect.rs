@@ -32,9 +32,9 @@ pub(super) fn answers(
             });
         }
         drop(send);
-        for (at, answer) in receive {
+        for (done, (at, answer)) in receive.into_iter().enumerate() {
             answers[at] = answer;
-            progress.step();
+            progress.set(done + 1);
         }
     });
     progress.end();
@@ -74,9 +74,12 @@ impl Progress {
         progress
     }
 
-    pub(super) fn step(&mut self) {
-        self.done += 1;
-        self.show();
+    /// Shows the number of nodes that are done.
+    pub(super) fn set(&mut self, done: usize) {
+        if done != self.done {
+            self.done = done;
+            self.show();
+        }
     }
 
     fn show(&self) {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  kubectl get pods, nodes ─► agents: the agent of each node
-//!                                └─► kubectl exec <pod> -- braid <verb> -o json ─► merge ─► tables, JSON
+//!   status, doctor: collect ─► kubectl exec <pod> -- braid <verb> -o json ─► merge ─► tables, JSON
+//!   top:            stream  ─► the same, and a line of JSON at each interval
 //! ```
 
 mod agents;
@@ -10,7 +11,9 @@ mod collect;
 mod doctor;
 mod kubectl;
 mod status;
+mod stream;
 mod text;
+mod top;
 
 use super::Outcome;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -35,6 +38,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Status(status::Arguments),
+    Top(top::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -46,6 +50,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> Outcome {
     }
     match Arguments::parse_from(arguments).command {
         Command::Status(arguments) => status::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
     }
 }

@@ -112,7 +112,8 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<AttachmentStatus> 
     record.attachments.iter().map(report).collect()
 }
 
-fn pod_of(attached: &Attached) -> Option<String> {
+/// Returns `<namespace>/<name>` of an attachment's pod, if the runtime passed it.
+pub(super) fn pod_of(attached: &Attached) -> Option<String> {
     let pod = PodRef::of(&attached.args).ok()??;
     Some(pod.name.to_string())
 }
