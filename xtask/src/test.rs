@@ -63,6 +63,8 @@ const LONG_CHECKS: &[&[&str]] = &[SETTINGS_CHECK, &["chaos-check"]];
 const SETTINGS_CHECK: &[&str] = &["settings-check"];
 /// Check on nodes where braid is installed under the plugin names, without an agent.
 const MULTUS_CHECK: &[&str] = &["multus-check"];
+/// Check of `kubectl braid`, on nodes with the agent.
+const VIEW_CHECK: &[&str] = &["view-check"];
 const BRIEF: &str = "--brief";
 /// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
 const CRASH_STEP: u64 = 16;
@@ -407,6 +409,7 @@ fn cluster(args: &Args) -> Result<()> {
     let made = [
         &[&["agent-check"][..]],
         CHECKS,
+        &[VIEW_CHECK],
         long,
         &[networks, &["deploy", "--remove"]],
     ]

@@ -18,6 +18,7 @@ mod settings_check;
 mod smoke;
 mod status_check;
 mod upgrade_check;
+mod view_check;
 
 use braid_testbed::Cluster;
 use clap::Parser;
@@ -66,6 +67,9 @@ enum Verb {
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
+    /// Fail unless `kubectl braid` shows attachments, rates and faults of the nodes as they are;
+    /// needs `deploy`
+    ViewCheck,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Verb::ChartCheck => chart_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
+        Verb::ViewCheck => view_check::run(&cluster),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

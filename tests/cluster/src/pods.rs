@@ -20,8 +20,9 @@ pub(crate) const MULTUS: &str = "multus";
 pub(crate) const AGENT: &str = "agent";
 pub(crate) const CHAOS: &str = "chaos";
 pub(crate) const SETTINGS: &str = "settings";
-pub(crate) const APPS: [&str; 9] = [
-    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS, SETTINGS,
+pub(crate) const VIEW: &str = "view";
+pub(crate) const APPS: [&str; 10] = [
+    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS, SETTINGS, VIEW,
 ];
 
 /// Longest time until all pods are Ready, or until all are deleted.

@@ -171,6 +171,22 @@ impl Cluster {
         command
     }
 
+    /// Returns a `kubectl` command like [`Cluster::kubectl`], which finds plugins in `folder`. It gets
+    /// the administrator's configuration from its environment, as a plugin does.
+    pub fn kubectl_plugin<S: AsRef<OsStr>>(
+        &self,
+        folder: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = in_netns(CONTROL_PLANE, bin().join("kubectl"));
+        command
+            .args(args)
+            .env("KUBECONFIG", self.pki("admin.conf"))
+            .env("KUBECACHEDIR", self.dir.join("kubectl-cache"))
+            .env("PATH", format!("{}:{}", folder.display(), path()));
+        command
+    }
+
     /// Creates all `objects` in one kubectl call.
     pub fn create(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});

@@ -32,6 +32,10 @@ pub struct Direction {
     pub passed: Option<Traffic>,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn name<S: Serializer>(toward: &Toward, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(toward.name())
 }

@@ -35,6 +35,18 @@ pub(super) struct Agent {
     pub(super) not_ready: Option<String>,
 }
 
+impl Node {
+    /// Returns the agent if a program can be started in its container, otherwise the reason.
+    pub(super) fn running(&self) -> Result<&Agent, String> {
+        let agent = self.agent.as_ref().ok_or("no agent")?;
+        if agent.is_running {
+            return Ok(agent);
+        }
+        let reason = agent.not_ready.as_deref().unwrap_or_default();
+        Err(format!("the agent is not running: {reason}"))
+    }
+}
+
 /// Lists the nodes of the cluster, sorted by name.
 pub(super) fn list(kubectl: &Kubectl) -> Result<Vec<Node>, Box<dyn Error>> {
     let pods: List = serde_json::from_str(&kubectl.pods(LABELS)?)

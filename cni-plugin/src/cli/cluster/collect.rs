@@ -11,14 +11,14 @@ use std::thread;
 const AT_ONCE: usize = 16;
 
 /// Runs the program with the arguments `words` in the container of each running agent. Returns the
-/// answers in the order of `nodes`; `None` for a node without a running agent.
+/// answers in the order of `nodes`, or the reason why there is none.
 pub(super) fn answers(
     kubectl: &Kubectl,
     nodes: &[Node],
     words: &[&str],
-) -> Vec<Option<Result<Answer, String>>> {
+) -> Vec<Result<Answer, String>> {
     let next = AtomicUsize::new(0);
-    let mut answers = vec![None; nodes.len()];
+    let mut answers = vec![Err(String::new()); nodes.len()];
     let mut progress = Progress::new(nodes.len());
     thread::scope(|scope| {
         let (send, receive) = channel();
@@ -47,12 +47,8 @@ fn take<'a>(next: &AtomicUsize, nodes: &'a [Node]) -> Option<(usize, &'a Node)> 
     Some((at, nodes.get(at)?))
 }
 
-fn answer(kubectl: &Kubectl, node: &Node, words: &[&str]) -> Option<Result<Answer, String>> {
-    let agent = node.agent.as_ref().filter(|agent| agent.is_running)?;
-    Some(kubectl::run(
-        kubectl.exec(agent, &[], words),
-        kubectl.limit(),
-    ))
+fn answer(kubectl: &Kubectl, node: &Node, words: &[&str]) -> Result<Answer, String> {
+    kubectl::run(kubectl.exec(node.running()?, &[], words), kubectl.limit())
 }
 
 /// A line on standard error, if that is a terminal.

@@ -80,7 +80,7 @@ fn error(text: String) -> Fault {
 }
 
 /// Returns the faults of a node from its agent's pod and from the answer of `braid doctor`.
-fn of_node(node: &Node, answer: Option<Result<Answer, String>>) -> Vec<Fault> {
+fn of_node(node: &Node, answer: Result<Answer, String>) -> Vec<Fault> {
     let Some(agent) = &node.agent else {
         return vec![error("no pod of the agent on the node".to_owned())];
     };
@@ -89,10 +89,11 @@ fn of_node(node: &Node, answer: Option<Result<Answer, String>>) -> Vec<Fault> {
     if let Some(reason) = &agent.not_ready {
         faults.push(error(format!("{pod} is not ready: {reason}")));
     }
-    match answer.map(|answer| answer.and_then(|answer| parse(&answer))) {
-        None => {}
-        Some(Ok(checks)) => faults.extend(checks.iter().filter_map(of_check)),
-        Some(Err(words)) => faults.push(error(format!("{pod} does not answer: {words}"))),
+    match answer.and_then(|answer| parse(&answer)) {
+        Ok(checks) => faults.extend(checks.iter().filter_map(of_check)),
+        // The reason is known.
+        Err(_) if !agent.is_running && agent.not_ready.is_some() => {}
+        Err(words) => faults.push(error(format!("{pod} does not answer: {words}"))),
     }
     faults
 }
@@ -189,7 +190,7 @@ fn text(shared: &[Shared], count: usize) -> String {
     }
     let mut text = String::new();
     for ((_, nodes), faults) in groups {
-        text += &match nodes {
+        let head = match nodes {
             [node] => wrap("", node, 0),
             _ if nodes.len() == count => format!("all {count} nodes\n"),
             _ => wrap(
@@ -198,6 +199,7 @@ fn text(shared: &[Shared], count: usize) -> String {
                 2,
             ),
         };
+        text += &head;
         for fault in faults {
             let level = match fault.level {
                 Level::Error => "error",
@@ -249,12 +251,12 @@ mod tests {
         }
     }
 
-    fn answer(has_succeeded: bool, checks: &[Check]) -> Option<Result<Answer, String>> {
-        Some(Ok(Answer {
+    fn answer(has_succeeded: bool, checks: &[Check]) -> Answer {
+        Answer {
             has_succeeded,
             stdout: serde_json::to_string(checks).expect("json"),
             words: "command terminated with exit code 1".to_owned(),
-        }))
+        }
     }
 
     fn texts(faults: &[Fault]) -> Vec<(Level, &str, &str)> {
@@ -273,7 +275,7 @@ mod tests {
             check("vlan", CheckState::Ok, true),
             check("kernel", CheckState::Note, false),
         ];
-        let faults = of_node(&node("n1", ""), answer(false, &checks));
+        let faults = of_node(&node("n1", ""), Ok(answer(false, &checks)));
         let expected = [
             (Level::Error, "veth", "missing: no such network: EOPNOTSUPP"),
             (
@@ -293,13 +295,13 @@ mod tests {
             agent: None,
             ..ill.clone()
         };
-        let faults = of_node(&none, None);
+        let faults = of_node(&none, Err("no agent".to_owned()));
         let expected = (Level::Error, "agent", "no pod of the agent on the node");
         assert_eq!(texts(&faults), [expected]);
         if let Some(agent) = &mut ill.agent {
             agent.not_ready = Some("ContainersNotReady".to_owned());
         }
-        let faults = of_node(&ill, Some(Err("no answer within 20 s".to_owned())));
+        let faults = of_node(&ill, Err("no answer within 20 s".to_owned()));
         let expected = [
             (
                 Level::Error,

@@ -81,7 +81,7 @@ impl NodeReport {
 }
 
 /// Joins a node and its answer.
-fn report(node: Node, answer: Option<Result<Answer, String>>) -> NodeReport {
+fn report(node: Node, answer: Result<Answer, String>) -> NodeReport {
     let mut report = NodeReport {
         node: node.name,
         agent: None,
@@ -91,16 +91,10 @@ fn report(node: Node, answer: Option<Result<Answer, String>>) -> NodeReport {
         networks: Vec::new(),
         warnings: Vec::new(),
     };
-    let Some(agent) = node.agent else {
-        report.error = Some("no agent".to_owned());
-        return report;
-    };
-    report.agent = Some(format!("{}/{}", agent.namespace, agent.pod));
-    let status = match answer {
-        Some(answer) => answer.and_then(|answer| parse(&answer)),
-        None => Err(agent.not_ready.unwrap_or_default()),
-    };
-    match status {
+    if let Some(agent) = node.agent {
+        report.agent = Some(format!("{}/{}", agent.namespace, agent.pod));
+    }
+    match answer.and_then(|answer| parse(&answer)) {
         Ok(status) => {
             report.version = Some(status.version);
             report.attachments = status.attachments;
@@ -294,24 +288,21 @@ mod tests {
             "networks": [{"network": "pods", "attachments": 1, "ranges": ranges}], "warnings": ["full"]})
     }
 
-    fn answered(stdout: &Value) -> Option<Result<Answer, String>> {
-        Some(Ok(Answer {
+    fn answered(stdout: &Value) -> Answer {
+        Answer {
             has_succeeded: true,
             stdout: stdout.to_string(),
             words: String::new(),
-        }))
+        }
     }
 
     fn reports() -> Vec<NodeReport> {
         let pod = format!("shop/{}", "web".repeat(40));
         vec![
-            report(node("n1", true), answered(&status(3, 2, "shop/web"))),
-            report(node("n2", true), answered(&status(1, 4, &pod))),
-            report(
-                node("n3", true),
-                Some(Err("no answer within 20 s".to_owned())),
-            ),
-            report(node("n4", false), None),
+            report(node("n1", true), Ok(answered(&status(3, 2, "shop/web")))),
+            report(node("n2", true), Ok(answered(&status(1, 4, &pod)))),
+            report(node("n3", true), Err("no answer within 20 s".to_owned())),
+            report(node("n4", false), Err("no agent".to_owned())),
         ]
     }
 
@@ -365,7 +356,7 @@ mod tests {
             stdout: String::new(),
             words: "container not found (\"agent\")".to_owned(),
         };
-        let report = report(node("n1", true), Some(Ok(words)));
+        let report = report(node("n1", true), Ok(words));
         assert_eq!(
             report.error.as_deref(),
             Some("container not found (\"agent\")")

@@ -39,7 +39,7 @@ impl Streams {
             events,
         };
         for (at, node) in nodes.iter().enumerate() {
-            let Some(agent) = node.agent.as_ref().filter(|agent| agent.is_running) else {
+            let Ok(agent) = node.running() else {
                 continue;
             };
             let mut command = kubectl.exec(agent, &["--stdin"], words);

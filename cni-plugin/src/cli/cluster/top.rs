@@ -74,6 +74,8 @@ struct NodeView {
     error: Option<String>,
     #[serde(flatten)]
     traffic: Option<NodeTraffic>,
+    #[serde(skip)]
+    has_agent: bool,
     /// True if the traffic is new since the last table.
     #[serde(skip)]
     is_fresh: bool,
@@ -105,20 +107,22 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         }
         count += 1;
     }
-    let has_failed = view.nodes.iter().any(|node| node.error.is_some());
+    let mut nodes = view.nodes.iter();
+    let has_failed = nodes.any(|node| node.has_agent && node.error.is_some());
     Ok(if has_failed { FAILURE } else { SUCCESS })
 }
 
 impl View {
     fn of(nodes: &[Node]) -> Self {
         let of_node = |node: &Node| {
-            let is_running = node.agent.as_ref().is_some_and(|agent| agent.is_running);
+            let error = node.running().err();
             NodeView {
                 node: node.name.clone(),
-                error: (!is_running).then(|| "no running agent".to_owned()),
+                has_agent: node.agent.is_some(),
+                has_ended: error.is_some(),
+                error,
                 traffic: None,
                 is_fresh: false,
-                has_ended: !is_running,
             }
         };
         Self {
@@ -195,11 +199,11 @@ impl View {
             "DROPS/s",
             "NODE",
         ];
-        let mut text = text::table(&header, rows, &[0, 1, 6]);
+        let table = text::table(&header, rows, &[0, 1, 6]);
         if left_out > 0 {
-            text += &format!("and {left_out} more\n");
+            return format!("{table}and {left_out} more\n");
         }
-        text
+        table
     }
 }
 
@@ -321,6 +325,7 @@ mod tests {
                 seconds: 1.0,
                 interfaces,
             }),
+            has_agent: true,
             is_fresh: false,
             has_ended: false,
         }

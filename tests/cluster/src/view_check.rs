@@ -1,0 +1,201 @@
+//! Check that `kubectl braid` shows a running cluster as it is: attachments and addresses, rates of
+//! a known transfer, faults, and that it leaves no process behind.
+
+mod faults;
+mod top;
+
+use crate::limit_check::{self, EGRESS, INGRESS};
+use crate::pods;
+use anyhow::{Context, Result, bail, ensure};
+use braid_testbed::{Cluster, Node, deploy, sh, wait};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const APP: &str = pods::VIEW;
+/// Name of the second network.
+const NETWORK: &str = "view-lan";
+const SUBNET: &str = "198.51.100.0/24";
+/// Pod with limits and the second network, on the first node.
+const LIMITED: &str = "view-limited";
+/// Pod without limits, on the second node.
+const FREE: &str = "view-free";
+/// Columns of a narrow terminal.
+const WIDTH: usize = 80;
+/// Longest time until the view follows the cluster.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Creates the pods, compares what `kubectl braid` shows, and deletes the pods.
+pub(crate) fn run(cluster: &Cluster) -> Result<()> {
+    let [node, other, ..] = cluster.nodes()?[..] else {
+        bail!("the cluster has one node, and this check needs two")
+    };
+    for node in [node, other] {
+        ensure!(
+            deploy::has_braid(cluster, node)?,
+            "{node} has no braid: `cargo xtask cluster deploy` installs it"
+        );
+    }
+    delete(cluster)?; // what an earlier run left to look at
+    let view = View::new(cluster, node)?;
+    cluster.create(&[network()])?;
+    let limits = json!({
+        "kubernetes.io/egress-bandwidth": EGRESS.0,
+        "kubernetes.io/ingress-bandwidth": INGRESS.0,
+        "k8s.v1.cni.cncf.io/networks": NETWORK,
+    });
+    cluster.create(&[pod(LIMITED, node, &limits), pod(FREE, other, &json!({}))])?;
+    pods::await_ready(cluster, APP)?;
+    status(&view)?;
+    top::check(&view)?;
+    faults::check(&view, [node, other])?;
+    delete(cluster)
+}
+
+fn network() -> Value {
+    let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "view0",
+        "ipam": {"type": "host-local", "subnet": SUBNET}});
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": NETWORK, "labels": {"app": APP}}, "spec": {"config": config.to_string()}})
+}
+
+fn pod(name: &str, node: Node, annotations: &Value) -> Value {
+    let mut spec = limit_check::spec();
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
+    let mut pod = pods::pod(name, APP, &spec);
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod
+}
+
+fn delete(cluster: &Cluster) -> Result<()> {
+    pods::delete(cluster, "pod,net-attach-def", APP)
+}
+
+/// The program as a plugin of kubectl.
+struct View<'a> {
+    cluster: &'a Cluster,
+    /// Folder in the search path, with the program as `kubectl-braid`.
+    folder: TempDir,
+}
+
+impl<'a> View<'a> {
+    /// Takes the program from a node, which has the one of the agent's image.
+    fn new(cluster: &'a Cluster, node: Node) -> Result<Self> {
+        let folder = tempfile::tempdir().context("create a folder")?;
+        let program = cluster.root(node)?.join("opt/cni/bin/braid");
+        fs::copy(&program, folder.path().join("kubectl-braid"))
+            .with_context(|| format!("copy {}", program.display()))?;
+        Ok(Self { cluster, folder })
+    }
+
+    /// Returns the command `kubectl braid` with arguments, separated by blanks.
+    fn command(&self, arguments: &str) -> Command {
+        let path: &Path = self.folder.path();
+        let words = ["braid"].into_iter().chain(arguments.split(' '));
+        self.cluster.kubectl_plugin(path, words)
+    }
+
+    /// Runs `kubectl braid`. Fails if a line of its output is too long.
+    fn run(&self, arguments: &str) -> Result<Output> {
+        let out = self.command(arguments).output().context("run kubectl")?;
+        if !arguments.contains("json") {
+            for line in String::from_utf8_lossy(&out.stdout).lines() {
+                ensure!(
+                    line.chars().count() <= WIDTH,
+                    "{arguments}: {line:?} is too long"
+                );
+            }
+        }
+        Ok(out)
+    }
+
+    /// Runs `kubectl braid`, which must succeed, and returns its output.
+    fn read(&self, arguments: &str) -> Result<String> {
+        let out = self.run(arguments)?;
+        let (stdout, stderr) = (&out.stdout, String::from_utf8_lossy(&out.stderr));
+        let stdout = String::from_utf8_lossy(stdout).into_owned();
+        ensure!(
+            out.status.success(),
+            "kubectl braid {arguments}: {stdout}{stderr}"
+        );
+        Ok(stdout)
+    }
+}
+
+/// Returns the elements of an array; none of anything else.
+fn each(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn parse(text: &str) -> Result<Value> {
+    serde_json::from_str(text).with_context(|| format!("parse {text:?}"))
+}
+
+/// Compares the attachments with the pods of the API server, and the addresses with both.
+fn status(view: &View<'_>) -> Result<()> {
+    wait::eventually(LIMIT, || compare(view))?;
+    let table = view.read("status")?;
+    for word in [NETWORK, LIMITED, "FULLEST", "egress"] {
+        ensure!(table.contains(word), "no {word} in {table}");
+    }
+    println!("kubectl braid status:\n{table}");
+    Ok(())
+}
+
+fn compare(view: &View<'_>) -> Result<()> {
+    let status = parse(&view.read("status -o json")?)?;
+    let names: Vec<&str> = each(&status["nodes"])
+        .map(|node| text(&node["node"]))
+        .collect();
+    let nodes = view.cluster.nodes()?;
+    let expected: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    ensure!(names == expected, "nodes {names:?}, not {expected:?}");
+    let all = ["get", "pods", "--all-namespaces", "-o", "json"];
+    let list = parse(&sh::read(&mut view.cluster.kubectl(all))?)?;
+    let mut pods = BTreeSet::new();
+    for pod in each(&list["items"]) {
+        let metadata = &pod["metadata"];
+        let name = format!(
+            "{}/{}",
+            text(&metadata["namespace"]),
+            text(&metadata["name"])
+        );
+        if pod["spec"]["hostNetwork"] != true {
+            pods.insert((name, text(&pod["status"]["podIP"]).to_owned()));
+        }
+    }
+    let (mut attached, mut count) = (BTreeSet::new(), 0);
+    for node in each(&status["nodes"]) {
+        let mut used = 0;
+        for one in each(&node["attachments"]) {
+            let address = text(&one["addresses"][0])
+                .split('/')
+                .next()
+                .unwrap_or_default();
+            if one["ifname"] == "eth0" {
+                attached.insert((text(&one["pod"]).to_owned(), address.to_owned()));
+                used += 1;
+            }
+            count +=
+                usize::from(one["network_attachment_definition"] == format!("default/{NETWORK}"));
+        }
+        let is_default = |network: &&Value| network["network"] == "pods";
+        let default = each(&node["networks"]).find(is_default);
+        let ranges = default.context("no network \"pods\"")?;
+        ensure!(
+            ranges["ranges"][0]["used"] == used,
+            "{used} pods, and {ranges}"
+        );
+    }
+    ensure!(pods == attached, "pods {pods:?}, attachments {attached:?}");
+    ensure!(count == 1, "{count} attachments of {NETWORK}");
+    Ok(())
+}
