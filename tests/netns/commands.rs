@@ -327,6 +327,39 @@ fn top_shows_the_traffic_of_a_shaped_interface() {
 }
 
 #[test]
+fn top_shows_every_attached_interface_and_ends_with_its_input() {
+    let host = Sandbox::new();
+    let pod = host.pod("a");
+    let call = host.call("bridge", &pod, conf::bridge());
+    call.add().result();
+    let document = std::thread::scope(|scope| {
+        let top = scope.spawn(|| said_json("top -n 1 -d 1 -o json"));
+        while !top.is_finished() {
+            pod.run("ping -q -c 5 -i 0.1 -s 1000 10.1.0.1");
+        }
+        top.join().unwrap()
+    });
+    let one = &document["interfaces"][0];
+    assert_eq!(
+        (&one["container_id"], &one["ifname"], &one["bandwidth"]),
+        (&json!("a"), &json!("eth0"), &json!([])),
+        "{document}"
+    );
+    for direction in ["rx", "tx"] {
+        let number = |what: &str| one[format!("{direction}_{what}_per_second")].as_u64();
+        // There is a ping each tenth of a second, of 1042 bytes at layer 2.
+        let (packets, bits) = (number("packets").unwrap(), number("bits").unwrap());
+        assert!((1..=30).contains(&packets), "{document}");
+        assert!((5_000..=8_336).contains(&(bits / packets)), "{document}");
+    }
+    let table = said("top -n 1 -d 0.1");
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert_eq!(said("top --until-eof"), "");
+    call.del().ok();
+    host.assert_nothing_left();
+}
+
+#[test]
 fn doctor_agrees_with_ip_on_this_kernel_and_changes_nothing() {
     let host = Sandbox::new();
     let before = host.state();

@@ -7,7 +7,12 @@ use crate::sys::release::release;
 use braid_core::plan::Feature;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+/// Features whose probes need files of the node that the agent's container lacks: `/dev/net/tun` and
+/// cgroup2.
+const OF_FILES: [Feature; 2] = [Feature::Tun, Feature::CgroupBpf];
 
 /// Path of the cache. It is on a tmpfs, as the results are only valid for the running kernel.
 const PATH: &str = "/run/braid/kernel";
@@ -15,7 +20,7 @@ const PATH: &str = "/run/braid/kernel";
 /// Cached results of the probes. The file's first line is the kernel release. Each further line is
 /// the name of a feature. If the kernel lacks the feature, a tab and the kernel's error follow the
 /// name.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct KnownFeatures {
     /// Release of the probed kernel.
     release: String,
@@ -78,9 +83,38 @@ pub fn find_all(
     Ok(found)
 }
 
-/// Stores results in the cache. If that fails, the error is logged, and a later call probes the
+/// True if this process can't find out whether the node has the feature, because it is in the agent's
+/// container.
+pub fn is_hidden(feature: Feature) -> bool {
+    OF_FILES.contains(&feature) && is_in_container()
+}
+
+/// True if the folder of the cache is a mount of the node's folder. On a node it is on the tmpfs at
+/// `/run`.
+pub fn is_in_container() -> bool {
+    let folder = Path::new(PATH).parent();
+    let [folder, run] =
+        [folder, folder.and_then(Path::parent)].map(|path| Some(fs::metadata(path?).ok()?.dev()));
+    folder.is_some() && folder != run
+}
+
+/// Stores results in the cache. A hidden feature keeps its result of the node. If storing fails, the error is logged, and a later call probes the
 /// kernel again.
 fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Log) {
+    let mut stored = known.clone();
+    let visible = found.iter().filter(|(probe, _)| !is_hidden(probe.feature));
+    merge(&mut stored, visible);
+    if let Err(err) = store(Path::new(PATH), &stored) {
+        log.line(format_args!("write {PATH}: {err}"));
+    }
+    merge(known, found.iter());
+}
+
+/// Replaces the results of the features that were probed.
+fn merge<'a>(
+    known: &mut KnownFeatures,
+    found: impl Iterator<Item = &'a (&'static Probe, Finding)>,
+) {
     for (probe, finding) in found {
         let name = probe.feature.name();
         known.features.retain(|(known, _)| known != name);
@@ -90,9 +124,6 @@ fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Lo
             Finding::Unknown(_) => continue,
         };
         known.features.push((name.to_owned(), said));
-    }
-    if let Err(err) = store(Path::new(PATH), known) {
-        log.line(format_args!("write {PATH}: {err}"));
     }
 }
 

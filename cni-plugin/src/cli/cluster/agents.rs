@@ -1,6 +1,6 @@
 //! The agent of each node, from lists of pods and nodes.
 
-use super::kubectl::Kubectl;
+use super::kubectl::{CONTAINER, Kubectl, one_line};
 use crate::cli::output;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,8 +8,6 @@ use std::error::Error;
 
 /// Labels of the agents' pods in deploy/braid.yaml.
 const LABELS: &str = "app.kubernetes.io/name=braid,app.kubernetes.io/component=agent";
-/// The agent's container.
-pub(super) const CONTAINER: &str = "agent";
 /// Labels of nodes on which an agent can run, as in deploy/braid.yaml.
 const LINUX: &str = "kubernetes.io/os=linux";
 
@@ -44,6 +42,13 @@ impl Node {
         }
         let reason = agent.not_ready.as_deref().unwrap_or_default();
         Err(format!("the agent is not running: {reason}"))
+    }
+}
+
+impl Agent {
+    /// Returns the namespace and the name of the pod.
+    pub(super) fn place(&self) -> (&str, &str) {
+        (&self.namespace, &self.pod)
     }
 }
 
@@ -230,7 +235,7 @@ impl Pod {
 }
 
 fn sentence(reason: &str, message: &str) -> String {
-    let message = super::kubectl::one_line(message);
+    let message = one_line(message);
     if message.is_empty() {
         return reason.to_owned();
     }

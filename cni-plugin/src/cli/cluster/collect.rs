@@ -48,7 +48,8 @@ fn take<'a>(next: &AtomicUsize, nodes: &'a [Node]) -> Option<(usize, &'a Node)> 
 }
 
 fn answer(kubectl: &Kubectl, node: &Node, words: &[&str]) -> Result<Answer, String> {
-    kubectl::run(kubectl.exec(node.running()?, &[], words), kubectl.limit())
+    let command = kubectl.exec(node.running()?.place(), &[], words);
+    kubectl::run(command, kubectl.limit())
 }
 
 /// A line on standard error, if that is a terminal.

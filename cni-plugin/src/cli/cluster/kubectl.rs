@@ -1,6 +1,5 @@
 //! The user's own `kubectl`, which has the contexts and credentials.
 
-use super::agents::{Agent, CONTAINER};
 use crate::entry::signal;
 use clap::Args;
 use std::io::Read;
@@ -10,6 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const KUBECTL: &str = "kubectl";
+/// The agent's container.
+pub(super) const CONTAINER: &str = "agent";
 /// The program in the agent's image.
 const PROGRAM: &str = "/braid";
 /// Interval in which a wait looks for a signal.
@@ -66,11 +67,17 @@ impl Kubectl {
         self.read(command)
     }
 
-    /// Returns a command that runs the program in the agent's container.
-    pub(super) fn exec(&self, agent: &Agent, options: &[&str], words: &[&str]) -> Command {
+    /// Returns a command that runs the program in the container of an agent's pod, which is named by
+    /// its namespace and name.
+    pub(super) fn exec(
+        &self,
+        (namespace, pod): (&str, &str),
+        options: &[&str],
+        words: &[&str],
+    ) -> Command {
         let mut command = self.command();
         command.arg("exec").args(options);
-        command.args(["--namespace", &agent.namespace, &agent.pod]);
+        command.args(["--namespace", namespace, pod]);
         command.args(["--container", CONTAINER, "--", PROGRAM]);
         command.args(words);
         command

@@ -42,7 +42,7 @@ impl Streams {
             let Ok(agent) = node.running() else {
                 continue;
             };
-            let mut command = kubectl.exec(agent, &["--stdin"], words);
+            let mut command = kubectl.exec(agent.place(), &["--stdin"], words);
             command.stdin(Stdio::piped());
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             match kubectl::spawn(&mut command) {

@@ -1,5 +1,6 @@
 //! Checks of mounts, sysctls, installed programs and writable folders. They change nothing.
 
+use super::HIDDEN;
 use super::check::{Check, CheckState};
 use crate::cli::install;
 use crate::cli::install::detect::{self, Folders};
@@ -10,6 +11,7 @@ use braid_core::ipam::host_local::config::DEFAULT_DATA_DIR;
 use braid_core::plan::thing::Sysctl;
 use braid_core::plan::thing::firewall::MARK;
 use braid_core::plugins::meta::firewall::LEGACY;
+use braid_node::apply::features;
 use braid_node::store::record;
 use braid_node::sys::{cgroup, firewalld, free_space, iptables, sysctl};
 use braid_node::takeover::root::{Root, file_names};
@@ -139,6 +141,7 @@ fn mounted(
 fn cgroup2() -> Check {
     let (state, detail) = match cgroup::root() {
         Ok(_) => (CheckState::Ok, String::new()),
+        Err(_) if features::is_in_container() => (CheckState::Note, HIDDEN.to_owned()),
         Err(_) => (CheckState::Missing, "it is not mounted".to_owned()),
     };
     let without_it = "clients on the node can't reach pods through [::1]";

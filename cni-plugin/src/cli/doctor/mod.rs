@@ -23,6 +23,8 @@ pub(super) struct Arguments {
     output: Format,
 }
 
+/// Detail of a check that the agent's container can't make.
+const HIDDEN: &str = "not visible in this container";
 /// Features that bridge, ptp and macvlan require.
 const ESSENTIAL: [Feature; 3] = [Feature::Veth, Feature::Bridge, Feature::Macvlan];
 
@@ -103,6 +105,9 @@ fn shaping(has: impl Fn(Feature) -> bool + Copy, none: &Check) -> Check {
 fn of_probe(probe: &Probe, finding: Finding) -> Check {
     let (state, detail) = match finding {
         Finding::Present => (CheckState::Ok, String::new()),
+        Finding::Missing(_) | Finding::Unknown(_) if features::is_hidden(probe.feature) => {
+            (CheckState::Note, HIDDEN.to_owned())
+        }
         Finding::Missing(said) => (CheckState::Missing, said),
         Finding::Unknown(said) => (CheckState::Unknown, said),
     };

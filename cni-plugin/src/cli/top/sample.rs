@@ -10,6 +10,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// Link of the plugin `loopback`, which leads to no network.
+const LOOPBACK: &str = "lo";
+
 /// Counters of all attached interfaces.
 pub(super) struct Sample {
     at: Instant,
@@ -36,6 +39,9 @@ impl Sample {
                 let Some(counters) = counters.get(&ifname) else {
                     continue;
                 };
+                if ifname == LOOPBACK {
+                    continue;
+                }
                 let key = (record.key.owner.container_id.clone(), ifname);
                 let interface = interfaces.entry(key).or_insert_with(|| Interface {
                     pod: status::pod_of(attached),
