@@ -3,6 +3,7 @@
 
 mod faults;
 mod top;
+mod view;
 
 use crate::limit_check::{self, EGRESS, INGRESS};
 use crate::pods;
@@ -10,26 +11,14 @@ use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::{Cluster, Node, deploy, sh, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Duration;
-use tempfile::TempDir;
+use view::{FREE, LIMIT, LIMITED, View, each, parse, text};
 
 const APP: &str = pods::VIEW;
 /// Name of the second network.
 const NETWORK: &str = "view-lan";
 const SUBNET: &str = "198.51.100.0/24";
-/// Pod with limits and the second network, on the first node.
-const LIMITED: &str = "view-limited";
-/// Pod without limits, on the second node.
-const FREE: &str = "view-free";
-/// Columns of a narrow terminal.
-const WIDTH: usize = 80;
-/// Longest time until the view follows the cluster.
-const LIMIT: Duration = Duration::from_secs(40);
 
-/// Creates the pods, compares what `kubectl braid` shows, and deletes the pods.
+/// Creates the pods, compares the output of `kubectl braid`, and deletes the pods.
 pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     let [node, other, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this check needs two")
@@ -73,70 +62,6 @@ fn pod(name: &str, node: Node, annotations: &Value) -> Value {
 
 fn delete(cluster: &Cluster) -> Result<()> {
     pods::delete(cluster, "pod,net-attach-def", APP)
-}
-
-/// The program as a plugin of kubectl.
-struct View<'a> {
-    cluster: &'a Cluster,
-    /// Folder in the search path, with the program as `kubectl-braid`.
-    folder: TempDir,
-}
-
-impl<'a> View<'a> {
-    /// Takes the program from a node, which has the one of the agent's image.
-    fn new(cluster: &'a Cluster, node: Node) -> Result<Self> {
-        let folder = tempfile::tempdir().context("create a folder")?;
-        let program = cluster.root(node)?.join("opt/cni/bin/braid");
-        fs::copy(&program, folder.path().join("kubectl-braid"))
-            .with_context(|| format!("copy {}", program.display()))?;
-        Ok(Self { cluster, folder })
-    }
-
-    /// Returns the command `kubectl braid` with arguments, separated by blanks.
-    fn command(&self, arguments: &str) -> Command {
-        let path: &Path = self.folder.path();
-        let words = ["braid"].into_iter().chain(arguments.split(' '));
-        self.cluster.kubectl_plugin(path, words)
-    }
-
-    /// Runs `kubectl braid`. Fails if a line of its output is too long.
-    fn run(&self, arguments: &str) -> Result<Output> {
-        let out = self.command(arguments).output().context("run kubectl")?;
-        if !arguments.contains("json") {
-            for line in String::from_utf8_lossy(&out.stdout).lines() {
-                ensure!(
-                    line.chars().count() <= WIDTH,
-                    "{arguments}: {line:?} is too long"
-                );
-            }
-        }
-        Ok(out)
-    }
-
-    /// Runs `kubectl braid`, which must succeed, and returns its output.
-    fn read(&self, arguments: &str) -> Result<String> {
-        let out = self.run(arguments)?;
-        let (stdout, stderr) = (&out.stdout, String::from_utf8_lossy(&out.stderr));
-        let stdout = String::from_utf8_lossy(stdout).into_owned();
-        ensure!(
-            out.status.success(),
-            "kubectl braid {arguments}: {stdout}{stderr}"
-        );
-        Ok(stdout)
-    }
-}
-
-/// Returns the elements of an array; none of anything else.
-fn each(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn parse(text: &str) -> Result<Value> {
-    serde_json::from_str(text).with_context(|| format!("parse {text:?}"))
 }
 
 /// Compares the attachments with the pods of the API server, and the addresses with both.

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// List what is wrong on all nodes; fails if a node has no agent that works
+/// List the faults of all nodes; fails if a node has no agent that works
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Faults that `kubectl braid doctor` must find on the right node: a name that another program took,
 //! and a node without an agent.
 
-use super::{LIMIT, View, each, parse, text};
+use super::view::{LIMIT, View, each, parse, text};
 use anyhow::{Context, Result, ensure};
 use braid_testbed::{Cluster, Node, deploy, sh, wait};
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ pub(super) fn check(view: &View<'_>, [node, other]: [Node; 2]) -> Result<()> {
     without_agent(view, other)
 }
 
-/// Compares `braid doctor` on the node and in the agent's container, which has notes about what it
-/// can't see. Fails also if the container's findings reached the node's calls.
+/// Compares `braid doctor` on the node and in the agent's container. There, checks of hidden files are
+/// notes. Fails also if the container's findings reached the node's calls.
 fn agrees(cluster: &Cluster, node: Node) -> Result<()> {
     let node_name = format!("--field-selector=spec.nodeName={node}");
     let labels = "app.kubernetes.io/component=agent";

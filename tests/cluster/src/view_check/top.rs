@@ -1,6 +1,6 @@
 //! Rates during a transfer that a limit slows down, and processes after an end by a signal.
 
-use super::{FREE, LIMIT, LIMITED, View, each, parse, text};
+use super::view::{FREE, LIMIT, LIMITED, View, each, parse, text};
 use crate::limit_check::EGRESS;
 use anyhow::{Context, Result, ensure};
 use braid_testbed::{sh, wait};
