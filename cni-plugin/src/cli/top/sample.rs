@@ -29,7 +29,7 @@ struct Interface {
 }
 
 impl Sample {
-    /// Reads the counters. An interface whose namespace is gone is left out.
+    /// Reads the counters. Interfaces of a namespace that is gone are left out.
     pub(super) fn take() -> Result<Self, braid_node::Error> {
         let mut interfaces = BTreeMap::new();
         for record in record::list()? {
