@@ -113,7 +113,11 @@ fn rules_of_pods_come_back_after_a_flush_and_those_of_others_stay() {
     let call = sandbox.call("bridge", &pod, conf);
     let result = call.add().result();
     std::fs::write("/run/reload.nft", "flush ruleset\nadd table inet guard\n").expect("rules");
-    for command in ["nft delete table inet braid", "nft -f /run/reload.nft"] {
+    for command in [
+        "nft delete table inet braid",
+        "nft -f /run/reload.nft",
+        "nft flush table inet braid",
+    ] {
         host.run("nft add table inet guard");
         call.check(&result).ok();
         host.run(command);

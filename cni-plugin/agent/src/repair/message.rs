@@ -141,8 +141,8 @@ impl Interest {
 pub struct PodLinks<'l>(pub &'l BTreeSet<u32>);
 
 impl PodLinks<'_> {
-    /// True if a message of the datagram may be about a loss: a link is gone, down or new, or one of
-    /// the links has lost an address or a route. A new link may be a lost one that another program
+    /// True if a message of the datagram may be about a loss: a link is gone, down or new, one of the
+    /// links has lost an address or a route, or the tables of calls have lost rules. A new link may be a lost one that another program
     /// has made again.
     pub fn judge(self, datagram: &[u8]) -> bool {
         messages(datagram).any(|message| message.is_none_or(|message| self.is_loss(&message)))
@@ -158,7 +158,7 @@ impl PodLinks<'_> {
                 let link = attribute(payload, 12, RTA_OIF).and_then(|it| number(it, 0));
                 self.has(link)
             }
-            nft::DELTABLE => attribute(payload, 4, NFTA_TABLE_NAME) == Some(CALLS),
+            nft::DELTABLE | nft::DELRULE => attribute(payload, 4, NFTA_TABLE_NAME) == Some(CALLS),
             _ => false,
         }
     }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_may_have_lost_something_with_a_link_an_address_a_route_or_a_table() {
+    fn pods_may_have_lost_something_with_a_link_an_address_a_route_a_table_or_a_rule() {
         let own = BTreeSet::from([9]);
         let of_link = |index: u32, flags: u32, changed: u32| {
             let mut payload = link(index, "veth1");
@@ -377,6 +377,8 @@ mod tests {
             (rtm::DELROUTE, of_route(13), false),
             (nft::DELTABLE, table("braid", &[]), true),
             (nft::DELTABLE, table("braid-cluster", &[]), false),
+            (nft::DELRULE, table("braid", &[]), true),
+            (nft::DELRULE, table("filter", &[]), false),
             (rtm::NEWADDR, at(9), false),
         ] {
             let found = PodLinks(&own).judge(&message(kind, 0, &[&payload]));
