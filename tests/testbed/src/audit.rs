@@ -3,7 +3,7 @@
 use crate::Cluster;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +96,18 @@ impl Audit {
     /// Returns the RBAC right that each request needs, as `<verb> <group>/<resource>`.
     pub fn asked(&self) -> BTreeSet<String> {
         self.requests.iter().map(right).collect()
+    }
+
+    /// Counts the completed requests by the RBAC right that each needs. A watch is complete when it
+    /// ends.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for request in &self.requests {
+            if request["stage"] == "ResponseComplete" {
+                *counts.entry(right(request)).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// Returns the RBAC right of each request that a missing right or an admission policy refused,

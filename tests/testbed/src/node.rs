@@ -51,7 +51,12 @@ impl Display for Service {
 impl Service {
     /// Kills the service with SIGKILL, like a crash.
     pub fn kill(self, node: Node) -> Result<()> {
-        signal(&node.netns(), &self.to_string(), "KILL")
+        self.signal(node, "KILL")
+    }
+
+    /// Sends a signal to the service, for example `STOP`.
+    pub fn signal(self, node: Node, signal: &str) -> Result<()> {
+        self::signal(&node.netns(), &self.to_string(), signal)
     }
 }
 
