@@ -21,6 +21,11 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
                   and leave; needs `up --kube-proxy` without plugins
   chaos-check     Fail unless traffic and new pods survive disturbances of the agent, the API server, the runtime and a node;
                   needs `deploy`
+  hotplug-check   Fail unless the networks of running pods follow their annotations, also if agents are killed meanwhile; needs
+                  `deploy`
+  repair-check    Fail unless the agents restore what other programs delete, and collect garbage; needs `up --kube-proxy` and
+                  `deploy`
+  churn-check     Fail unless pods that come and go leave nothing, and cost the agents no memory; needs `deploy`
   settings-check  Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs `deploy`
   upgrade-check   Fail unless deploy/braid.yaml replaces an installation without an agent and no packet is lost
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them

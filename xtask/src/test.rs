@@ -57,8 +57,16 @@ const CHECKS: &[&[&str]] = &[
 /// Name of the check that runs last, on nodes where the `DaemonSet` has installed braid. Without
 /// `--all`, this check runs with the option [`BRIEF`].
 const NETWORKS_CHECK: &str = "networks-check";
+/// Name of the check of running pods. Without `--all`, this check runs with the option [`BRIEF`].
+const HOTPLUG_CHECK: &str = "hotplug-check";
 /// Checks that take minutes.
-const LONG_CHECKS: &[&[&str]] = &[SETTINGS_CHECK, &["chaos-check"]];
+const LONG_CHECKS: &[&[&str]] = &[
+    SETTINGS_CHECK,
+    &[HOTPLUG_CHECK],
+    &["repair-check"],
+    &["churn-check"],
+    &["chaos-check"],
+];
 /// Check of the agent's configuration, for uplinks of any MTU.
 const SETTINGS_CHECK: &[&str] = &["settings-check"];
 /// Check on nodes where braid is installed under the plugin names, without an agent.
@@ -405,7 +413,11 @@ fn cluster(args: &Args) -> Result<()> {
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
-    let long = if args.all { LONG_CHECKS } else { &[] };
+    let long = if args.all {
+        LONG_CHECKS
+    } else {
+        &[&[HOTPLUG_CHECK, BRIEF][..]]
+    };
     let made = [
         &[&["agent-check"][..]],
         CHECKS,

@@ -3,17 +3,23 @@
 
 #![expect(clippy::print_stdout, reason = "a tool that people read")]
 
+mod addresses;
+mod agent;
 mod agent_check;
 mod burst;
 mod chaos_check;
 mod chart_check;
+mod churn_check;
 mod deploy_check;
 mod hostport_check;
+mod hotplug_check;
 mod leftovers;
 mod limit_check;
 mod multus_check;
 mod networks_check;
 mod pods;
+mod repair_check;
+mod running;
 mod settings_check;
 mod smoke;
 mod status_check;
@@ -59,6 +65,14 @@ enum Verb {
     /// Fail unless traffic and new pods survive disturbances of the agent, the API server, the
     /// runtime and a node; needs `deploy`
     ChaosCheck(chaos_check::Options),
+    /// Fail unless the networks of running pods follow their annotations, also if the agent is killed
+    /// in between; needs `deploy`
+    HotplugCheck(hotplug_check::Options),
+    /// Fail unless the agents restore objects that other programs delete, and collect the garbage of
+    /// containers that are gone; needs `deploy`
+    RepairCheck(repair_check::Options),
+    /// Fail unless pods that come and go leave nothing, and cost the agents no memory; needs `deploy`
+    ChurnCheck(churn_check::Options),
     /// Fail unless type, MTU and mode of the agent's configuration apply to a running cluster; needs
     /// `deploy`
     SettingsCheck,
@@ -83,6 +97,9 @@ fn main() -> ExitCode {
         Verb::MultusCheck => multus_check::run(&cluster),
         Verb::AgentCheck => agent_check::run(&cluster),
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
+        Verb::HotplugCheck(options) => hotplug_check::run(&cluster, options),
+        Verb::RepairCheck(options) => repair_check::run(&cluster, options),
+        Verb::ChurnCheck(options) => churn_check::run(&cluster, options),
         Verb::SettingsCheck => settings_check::run(&cluster),
         Verb::UpgradeCheck => upgrade_check::run(&cluster),
         Verb::ChartCheck => chart_check::run(&cluster),

@@ -10,7 +10,6 @@
 
 pub(crate) mod attached;
 mod dhcp;
-mod edits;
 mod kills;
 mod manifests;
 mod rights;
@@ -68,7 +67,6 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     types::check(cluster, nodes, options.brief)?;
     let count = if options.brief { FEW } else { options.pods };
     at_once(cluster, nodes, count)?;
-    edits::check(cluster, nodes, FEW)?;
     if !options.brief {
         dhcp::check(cluster, nodes)?;
         kills::check(cluster, nodes, count)?;

@@ -10,19 +10,36 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Annotation in which a pod requests networks.
+pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Value of the label `app` on the pods of the check `burst`. Each check has a separate value.
 pub(crate) const BURST: &str = "burst";
 pub(crate) const SMOKE: &str = "smoke";
 pub(crate) const LIMIT: &str = "limit";
 pub(crate) const HOST_PORT: &str = "host-port";
-pub(crate) const NETWORKS: &str = "networks";
+pub(crate) const NETWORKS_CHECK: &str = "networks";
 pub(crate) const MULTUS: &str = "multus";
 pub(crate) const AGENT: &str = "agent";
 pub(crate) const CHAOS: &str = "chaos";
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const VIEW: &str = "view";
-pub(crate) const APPS: [&str; 10] = [
-    BURST, SMOKE, LIMIT, HOST_PORT, NETWORKS, MULTUS, AGENT, CHAOS, SETTINGS, VIEW,
+pub(crate) const HOT_PLUG: &str = "hot-plug";
+pub(crate) const REPAIR: &str = "repair";
+pub(crate) const CHURN: &str = "churn";
+pub(crate) const APPS: [&str; 13] = [
+    BURST,
+    SMOKE,
+    LIMIT,
+    HOST_PORT,
+    NETWORKS_CHECK,
+    MULTUS,
+    AGENT,
+    CHAOS,
+    SETTINGS,
+    VIEW,
+    HOT_PLUG,
+    REPAIR,
+    CHURN,
 ];
 
 /// Longest time until all pods are Ready, or until all are deleted.
@@ -47,6 +64,26 @@ pub(crate) fn spec(script: &str) -> Value {
 /// Returns a pod with the label `app=<app>`, which names its check.
 pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})
+}
+
+/// Returns a pod on `node` that requests `networks` and sleeps.
+pub(crate) fn requesting(name: &str, app: &str, node: Node, networks: &str) -> Value {
+    let mut spec = spec("exec sleep 1000000");
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
+    let mut pod = pod(name, app, &spec);
+    pod["metadata"]["annotations"] = json!({NETWORKS: networks});
+    pod
+}
+
+/// Returns a `NetworkAttachmentDefinition` with the label `app=<app>` and the CNI configuration
+/// `config`.
+pub(crate) fn network(name: &str, app: &str, config: &Value) -> Value {
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name, "labels": {"app": app}},
+        "spec": {"config": config.to_string()},
+    })
 }
 
 /// Waits until the pods with the label `app=<app>` are Ready.

@@ -1,5 +1,6 @@
 //! Disturbances of the agent, the API server, the runtime and a node.
 
+use crate::agent::{self, LIMIT};
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, Service, control_plane, deploy, wait};
@@ -13,9 +14,6 @@ const KILLS: usize = 10;
 const STOPPED: Duration = Duration::from_secs(30);
 /// Time for which the API server is away.
 const AWAY: Duration = Duration::from_mins(1);
-/// Longest time until an agent or a node is there again. The kubelet restarts a container that
-/// ended often after growing pauses.
-const LIMIT: Duration = Duration::from_mins(3);
 const TOKEN: &str = "run/braid/api/token";
 /// Image and second name of the image.
 const IMAGE: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
@@ -62,32 +60,11 @@ fn recovered(cluster: &Cluster) -> Result<()> {
     wait::eventually(LIMIT, || deploy::roll_out(cluster))
 }
 
-/// Returns the ID of the running container of the agent on `node`.
-fn agent(cluster: &Cluster, node: Node) -> Result<String> {
-    let filter = "labels.\"io.kubernetes.container.name\"==agent";
-    let list = ["ctr", "-n", "k8s.io", "containers", "ls", "-q", filter];
-    let ids = sh::read(&mut cluster.on(node, list)?)?;
-    let tasks = sh::read(&mut cluster.on(node, ["ctr", "-n", "k8s.io", "tasks", "ls"])?)?;
-    let runs = |id: &&str| {
-        let mut tasks = tasks.lines();
-        tasks.any(|task| task.starts_with(*id) && !task.ends_with("STOPPED"))
-    };
-    let id = ids.lines().find(runs);
-    Ok(id
-        .with_context(|| format!("no agent runs on {node}"))?
-        .to_owned())
-}
-
-fn signal(cluster: &Cluster, node: Node, agent: &str, signal: &str) -> Result<()> {
-    let kill = ["ctr", "-n", "k8s.io", "tasks", "kill", "--signal", signal];
-    sh::read(cluster.on(node, kill)?.arg(agent)).map(drop)
-}
-
 fn killed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     for node in nodes.iter().cycle().take(KILLS) {
         // The agent may wait for its restart after an earlier kill.
-        let id = wait::eventually(LIMIT, || agent(cluster, *node))?;
-        signal(cluster, *node, &id, "SIGKILL")?;
+        let agent = wait::eventually(LIMIT, || agent::running(cluster, *node))?;
+        agent::signal(cluster, *node, &agent.id, "SIGKILL")?;
     }
     Ok(())
 }
@@ -95,13 +72,13 @@ fn killed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
 fn stopped(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let mut ids = Vec::new();
     for node in nodes {
-        let id = agent(cluster, *node)?;
-        signal(cluster, *node, &id, "SIGSTOP")?;
+        let id = agent::running(cluster, *node)?.id;
+        agent::signal(cluster, *node, &id, "SIGSTOP")?;
         ids.push((node, id));
     }
     thread::sleep(STOPPED);
     for (node, id) in ids {
-        if signal(cluster, *node, &id, "SIGCONT").is_err() {
+        if agent::signal(cluster, *node, &id, "SIGCONT").is_err() {
             println!("{node}: the kubelet's probes ended the stopped agent");
         }
     }
@@ -151,7 +128,8 @@ fn renewed(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     }
     for (node, path, _) in &tokens {
         fs::remove_file(path)?;
-        signal(cluster, **node, &agent(cluster, **node)?, "SIGKILL")?;
+        let agent = agent::running(cluster, **node)?;
+        agent::signal(cluster, **node, &agent.id, "SIGKILL")?;
     }
     for (node, path, before) in &tokens {
         wait::eventually(LIMIT, || {
@@ -193,5 +171,5 @@ fn restarted(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     let reboot = ["xtask", "cluster", "reboot", &node.to_string()];
     sh::run(&mut sh::cmd("cargo", reboot))?;
     // The Node object stays Ready for a while without the node.
-    wait::eventually(LIMIT, || agent(cluster, *node)).map(drop)
+    wait::eventually(LIMIT, || agent::running(cluster, *node)).map(drop)
 }

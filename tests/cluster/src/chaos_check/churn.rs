@@ -1,12 +1,12 @@
 //! Pods that come and go while the cluster is disturbed, and the rules that they follow at any time.
 
 use super::manifests;
+use crate::addresses;
 use crate::pods::{self, CHAOS as APP};
 use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,10 +17,6 @@ const PODS: usize = 2;
 /// node restarts.
 const LIMIT: Duration = Duration::from_mins(4);
 const PAUSE: Duration = Duration::from_secs(1);
-/// Lists the addresses of each network namespace of a node.
-const ADDRESSES: &str = "for ns in $(ls /run/netns); do \
-    ip -o -4 -n $ns addr show scope global 2>/dev/null | sed \"s/^/$ns /\"; done; true";
-
 /// Creates and deletes pods until it is stopped.
 pub(super) struct Churn<'a> {
     cluster: &'a Cluster,
@@ -123,47 +119,12 @@ impl<'a> Churn<'a> {
     /// same address.
     pub(super) fn sample(&self) -> Result<()> {
         while !self.is_over() {
-            for node in self.nodes {
-                // A namespace may go between the two, so only a pair in two samples counts.
-                let twice = self.twice(*node);
-                if !twice.is_empty() {
-                    let again = self.twice(*node);
-                    let both: Vec<&String> = twice.iter().filter(|it| again.contains(it)).collect();
-                    ensure!(
-                        both.is_empty(),
-                        "{node}: addresses with two owners: {both:?}"
-                    );
-                }
-            }
+            addresses::ensure_none_twice(self.cluster, self.nodes)?;
             self.samples.fetch_add(1, Ordering::Relaxed);
             thread::sleep(PAUSE);
         }
         Ok(())
     }
-
-    /// Returns the addresses that two namespaces of a node have; none while the node restarts.
-    fn twice(&self, node: Node) -> Vec<String> {
-        let listed = self.cluster.on(node, ["sh", "-c", ADDRESSES]);
-        let listed = listed.and_then(|mut list| sh::read(&mut list));
-        repeated(&listed.unwrap_or_default())
-    }
-}
-
-/// Returns the addresses that stand in two lines of a listing, with their namespaces.
-fn repeated(listed: &str) -> Vec<String> {
-    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for line in listed.lines() {
-        let mut words = line.split_whitespace();
-        let namespace = words.next().unwrap_or_default();
-        if let Some(address) = words.skip_while(|word| *word != "inet").nth(1) {
-            owners.entry(address).or_default().push(namespace);
-        }
-    }
-    owners.retain(|_, owners| owners.len() > 1);
-    owners
-        .iter()
-        .map(|(address, owners)| format!("{address} of {}", owners.join(" and ")))
-        .collect()
 }
 
 fn ensure_complete(pod: &Value) -> Result<()> {
@@ -188,14 +149,6 @@ fn is_ready(pod: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_in_two_namespaces_is_repeated() {
-        let listed = "cni-a 2: eth0    inet 10.244.1.2/24 scope global eth0\n\
-                      cni-b 2: eth0    inet 10.244.1.3/24 scope global eth0\n\
-                      cni-c 2: eth0    inet 10.244.1.2/24 scope global eth0\n";
-        assert_eq!(repeated(listed), ["10.244.1.2/24 of cni-a and cni-c"]);
-    }
 
     #[test]
     fn a_pod_that_lacked_an_interface_is_not_complete() {

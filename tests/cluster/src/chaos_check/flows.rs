@@ -8,13 +8,15 @@ use braid_testbed::{Cluster, Node, wait};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time before and after a disturbance in which the ping runs.
 const AROUND: Duration = Duration::from_secs(1);
+/// Port of the server.
+pub(crate) const PORT: u16 = 9000;
 const SERVER: &str = "
 import socket
 listener = socket.create_server(('', 9000))
@@ -26,7 +28,7 @@ while True:
 ";
 const CLIENT: &str = "
 import socket, sys, time
-connection = socket.create_connection((sys.argv[1], 9000), 10)
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
 connection.settimeout(30)
 while True:
     connection.sendall(b'x' * 64)
@@ -45,18 +47,34 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
         let address = attached::address(cluster, &manifests::end_of(server), 0)?;
-        let spawn = |node, arguments: &[&str]| {
-            let python = [&["python3", "-c"], arguments].concat();
-            let pod = manifests::end_of(node);
-            attached::command(cluster, node, &pod, &python)?
+        let command = |node, words: &[&str]| {
+            attached::command(cluster, node, &manifests::end_of(node), words)
+        };
+        Self::between(
+            |words| command(client, words),
+            |words| command(server, words),
+            (&address, PORT),
+        )
+    }
+
+    /// Opens a connection to a server at this address and port. The functions return commands that
+    /// run in the network namespaces of the client and of the server.
+    pub(crate) fn between(
+        client: impl Fn(&[&str]) -> Result<Command>,
+        server: impl Fn(&[&str]) -> Result<Command>,
+        (address, port): (&str, u16),
+    ) -> Result<Self> {
+        let spawn = |mut python: Command| {
+            python
                 .stderr(Stdio::piped())
                 .stdout(Stdio::null())
                 .spawn()
                 .context("start python3")
         };
-        let mut server = spawn(server, &[SERVER])?;
+        let mut server = spawn(server(&["python3", "-c", SERVER])?)?;
         let client = wait::eventually(LIMIT, || {
-            let mut client = spawn(client, &[CLIENT, &address])?;
+            let words = ["python3", "-c", CLIENT, address, &port.to_string()];
+            let mut client = spawn(client(&words)?)?;
             thread::sleep(AROUND);
             ensure_runs(&mut client)?;
             Ok(client)
@@ -101,7 +119,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A ping between two pods, 50 requests a second.
+/// A ping, for example between two pods.
 pub(crate) struct Ping {
     child: Child,
     replies: tempfile::NamedTempFile,
@@ -110,9 +128,19 @@ pub(crate) struct Ping {
 impl Ping {
     pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
         let address = attached::address(cluster, &manifests::end_of(server), 0)?;
-        let replies = tempfile::NamedTempFile::new().context("make a file of replies")?;
         let ping = ["ping", "-n", "-i", "0.02", &address];
-        let child = attached::command(cluster, client, &manifests::end_of(client), &ping)?
+        Self::run(attached::command(
+            cluster,
+            client,
+            &manifests::end_of(client),
+            &ping,
+        )?)
+    }
+
+    /// Runs a command of ping.
+    pub(crate) fn run(mut ping: Command) -> Result<Self> {
+        let replies = tempfile::NamedTempFile::new().context("make a file of replies")?;
+        let child = ping
             .stdout(replies.reopen()?)
             .spawn()
             .context("start ping")?;

@@ -28,12 +28,7 @@ pub(super) fn networks(nodes: &[Node]) -> Vec<Value> {
 }
 
 fn nad(name: &str, config: &Value) -> Value {
-    json!({
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": name, "labels": {"app": APP}},
-        "spec": {"config": config.to_string()},
-    })
+    pods::network(name, APP, config)
 }
 
 fn lan_of(node: Node) -> String {

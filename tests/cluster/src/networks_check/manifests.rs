@@ -1,14 +1,13 @@
 //! Manifests of the check: networks, pods and an `IPAMClaim`.
 
 use super::APP;
-use crate::{limit_check, pods};
+use crate::limit_check;
+use crate::pods::{self, NETWORKS};
 use anyhow::Result;
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 
-/// Annotation in which a pod requests networks.
-pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Name of the network whose addresses are claimed, and of the `IPAMClaim`.
 pub(super) const KEPT: &str = "kept";
 /// Kinds of the check's objects, except pods.

@@ -8,7 +8,7 @@ use braid_testbed::{Cluster, Node, wait};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-pub(super) const APP: &str = pods::NETWORKS;
+pub(super) const APP: &str = pods::NETWORKS_CHECK;
 /// Longest time until the runtimes have cleaned up after interrupted calls. The kubelet deletes
 /// ended sandboxes once a minute.
 pub(super) const LIMIT: Duration = Duration::from_mins(2);
