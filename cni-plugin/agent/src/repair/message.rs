@@ -142,8 +142,8 @@ pub struct PodLinks<'l>(pub &'l BTreeSet<u32>);
 
 impl PodLinks<'_> {
     /// True if a message of the datagram may be about a loss: a link is gone, down or new, one of the
-    /// links has lost an address or a route, or the tables of calls have lost rules. A new link may be a lost one that another program
-    /// has made again.
+    /// links has lost an address or a route, or the table of calls is gone or has lost a rule. A new
+    /// link may be a lost one that another program has made again.
     pub fn judge(self, datagram: &[u8]) -> bool {
         messages(datagram).any(|message| message.is_none_or(|message| self.is_loss(&message)))
     }
