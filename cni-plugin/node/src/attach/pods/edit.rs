@@ -19,8 +19,8 @@ use crate::attach::adjust::{self, Adjust};
 use crate::attach::edit::{Edit, edit as change, recover};
 use crate::attach::invocation::{Detached, Wanted, refuse_own};
 use crate::attach::{device_file, recorded};
+use crate::ipam::liveness::{Netns, netns_at};
 use crate::source::cluster::Cluster;
-use crate::store::holder::is_gone;
 use crate::store::record::{Attached, Folder, Owed, Record, is_known};
 use crate::sys::netns::NetNs;
 use braid_core::cni::{AddResult, Error, Json, Kind, NetConf};
@@ -319,10 +319,13 @@ impl Editor<'_> {
             Some(newer) if newer != *record => return Ok(Err(Attempt::Stale(Box::new(newer)))),
             Some(_) => {}
         }
-        let Some(path) = record.netns.as_deref().filter(|_| !is_gone(record)) else {
+        let Some(path) = record.netns.as_deref() else {
             return gone();
         };
-        let netns = NetNs::open(path).map_err(|err| Error::netns(err.to_string()))?;
+        let netns = match NetNs::open(path) {
+            Err(_) if netns_at(path) == Netns::Gone => return gone(),
+            opened => opened.map_err(|err| Error::netns(err.to_string()))?,
+        };
         let mut host = machine.open(Some(netns)).map_err(Error::from)?;
         refuse_own(&*host)?;
         if !record.is_of(host.pod_cookie()) {
