@@ -54,18 +54,7 @@ impl Edited {
     }
 
     fn annotate(&self, pod: &Pod, networks: &str) {
-        let world = &self.node.pair.world;
-        let annotation = format!("{NETWORKS}={networks}");
-        let namespace = format!("--namespace={}", world.namespace);
-        let command = [
-            "annotate",
-            "--overwrite",
-            &namespace,
-            "pod",
-            &pod.name,
-            &annotation,
-        ];
-        world.server.kubectl(&command, None);
+        self.node.annotate(pod, &format!("{NETWORKS}={networks}"));
     }
 
     /// Waits until the pod has these interfaces in kernel, status and leases.

@@ -96,6 +96,21 @@ impl Served {
         lines
     }
 
+    /// Sets an annotation of the pod, `key=value`.
+    pub(super) fn annotate(&self, pod: &Pod, annotation: &str) {
+        let world = &self.pair.world;
+        let namespace = format!("--namespace={}", world.namespace);
+        let command = [
+            "annotate",
+            "--overwrite",
+            &namespace,
+            "pod",
+            &pod.name,
+            annotation,
+        ];
+        world.server.kubectl(&command, None);
+    }
+
     /// Waits until the pod's status has these interfaces.
     #[track_caller]
     pub(super) fn await_status(&self, pod: &Pod, interfaces: &[&str]) {

@@ -34,18 +34,7 @@ fn status_of(node: &Served, pod: &Pod) -> Value {
 
 /// Writes a status in the place of another program.
 fn overwrite(node: &Served, pod: &Pod, status: &Value) {
-    let world = &node.pair.world;
-    let annotation = format!("{NETWORK_STATUS}={status}");
-    let namespace = format!("--namespace={}", world.namespace);
-    let words = [
-        "annotate",
-        "--overwrite",
-        &namespace,
-        "pod",
-        &pod.name,
-        &annotation,
-    ];
-    world.server.kubectl(&words, None);
+    node.annotate(pod, &format!("{NETWORK_STATUS}={status}"));
 }
 
 fn set_phase(node: &Served, pod: &Pod, phase: &str) {
