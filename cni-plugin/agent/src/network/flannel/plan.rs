@@ -76,7 +76,7 @@ pub(super) fn link(
         name: link_name(conf, family),
         settings,
         mac,
-        mtu: mtu(conf, uplink.mtu),
+        mtu: link_mtu(conf, family, uplink.mtu),
     })
 }
 
@@ -87,6 +87,16 @@ fn is_usable(found: &Settings, vxlan: &super::net_conf::Vxlan, uplink: &Uplink) 
         && vxlan.port.is_none_or(|port| port == found.port)
         && found.local == uplink.address
         && underlay == uplink.index
+}
+
+/// Returns the MTU of the family's link in bytes. Flanneld requests that of pods. The kernel reduces it
+/// by the underlay's overhead when it creates the link, and refuses a larger one later.
+fn link_mtu(conf: &NetConf, family: Family, uplink_mtu: u32) -> u32 {
+    let underlay = match family {
+        Family::V4 => Underlay::V4,
+        Family::V6 => Underlay::V6,
+    };
+    mtu(conf, uplink_mtu).min(uplink_mtu.saturating_sub(underlay.overhead()))
 }
 
 /// Returns the MTU of pods in bytes. Flanneld subtracts the overhead of IPv4 for both families.

@@ -304,6 +304,25 @@ fn ipv6_has_a_link_of_its_own() {
 }
 
 #[test]
+fn the_link_that_the_kernel_made_smaller_for_the_underlay_of_ipv6_stays() {
+    let conf = conf(BOTH);
+    let mut present = nothing(Name::FlannelV6(1));
+    present.link = Some(Found {
+        settings: Some(Settings {
+            id: 1,
+            port: 8472,
+            local: addr("fd99::1"),
+            underlay: Some(3),
+        }),
+        mtu: 1430,
+        ..flannelds(8472)
+    });
+    let own = [node(1, &[])];
+    let (wanted, _) = desired(&conf, Family::V6, &own[0], &[], &present);
+    assert_eq!(wanted.link.map(|link| link.mtu), Some(1430));
+}
+
+#[test]
 fn flannelds_file_has_the_keys_of_each_family() {
     let ranges = [range("10.244.1.0/24"), range("fd00:0:0:1::/64")];
     assert_eq!(
