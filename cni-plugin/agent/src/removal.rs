@@ -43,6 +43,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
     }
     let credentials = &options.credentials;
     delete(&credentials.kubeconfig)?;
+    // The folder of the conflist is the runtime's.
+    let folder = credentials.kubeconfig.parent();
+    if let Some(folder) = folder.filter(|folder| Some(*folder) != conflist.parent()) {
+        delete_empty(folder)?;
+    }
     for name in [TOKEN, AUTHORITY] {
         delete(&credentials.folder.join(name))?;
     }
