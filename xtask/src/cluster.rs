@@ -31,6 +31,9 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   deploy-check    Fail unless deploy/braid.yaml installs braid on nodes without it, and its removal restores them
   chart-check     Fail unless `helm install` makes a cluster of machines without any network for pods, and its notes remove all
                   of it but the kinds; needs `up --kube-proxy` without plugins
+  flannel-check   Fail unless nodes move from flanneld to mode `flannel` and back by docs/flannel.md, without an interrupted
+                  connection: vxlan, host-gw; needs `up --kube-proxy --dual-stack --cni-dir` of the reference plugins, three
+                  nodes
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`

@@ -404,6 +404,7 @@ fn cluster(args: &Args) -> Result<()> {
         let taken_over = [&[&["deploy-check"][..]], &[&["deploy"][..]], CHECKS].concat();
         pass(with(&reference, "reference"), &taken_over)?;
         pass(with(&reference, "reference"), &[&["upgrade-check"]])?;
+        moves(&reference, pass)?;
         pass(own::Nodes::Wide { mtu: 1500 }, &[&["chart-check"]])?;
         let jumbo = own::Nodes::Wide { mtu: 9000 };
         pass(jumbo, &[&["deploy"], SETTINGS_CHECK])?;
@@ -427,6 +428,17 @@ fn cluster(args: &Args) -> Result<()> {
     ]
     .concat();
     pass(own::Nodes::Wide { mtu: 1500 }, &made)
+}
+
+/// Moves clusters of other programs to braid and back, by the commands of the book.
+fn moves(reference: &Path, pass: impl Fn(own::Nodes<'_>, &[&[&str]]) -> Result<()>) -> Result<()> {
+    let nodes = |near, far| own::Nodes::Plugins {
+        plugins: reference,
+        near,
+        far,
+    };
+    pass(nodes(2, 1), &[&["flannel-check", "vxlan"]])?;
+    pass(nodes(3, 0), &[&["flannel-check", "host-gw"]])
 }
 
 /// Returns nodes with plugins, a list of `tests/testbed/conflists/` and kube-proxy.

@@ -10,16 +10,15 @@
 
 mod blows;
 mod churn;
-pub(crate) mod flows;
-pub(crate) mod manifests;
+mod manifests;
 
+use crate::flows::{End, Ping, Stream};
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Result, bail, ensure};
 use blows::Blow;
 use braid_testbed::{Cluster, Node, deploy, wait};
 use churn::Churn;
-use flows::{Ping, Stream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,8 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     }
     manifests::delete(cluster)?; // what an earlier run left to look at
     cluster.create(&manifests::networks(&nodes))?;
-    cluster.create(&[client, server].map(manifests::end))?;
+    let [client, server] = ends(client, server);
+    cluster.create(&[client, server].map(End::pod))?;
     pods::await_ready(cluster, APP)?;
     let mut stream = Stream::start(cluster, client, server)?;
     let churn = Churn::new(cluster, &nodes);
@@ -69,6 +69,10 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     end(cluster, &nodes)
 }
 
+fn ends(client: Node, server: Node) -> [End; 2] {
+    [client, server].map(|node| End { app: APP, node })
+}
+
 /// Makes each disturbance, with a ping across it. Fails if a packet is lost or the stream breaks.
 fn strike(cluster: &Cluster, nodes: &[Node], options: &Options, stream: &mut Stream) -> Result<()> {
     let [client, server, ..] = nodes[..] else {
@@ -81,6 +85,7 @@ fn strike(cluster: &Cluster, nodes: &[Node], options: &Options, stream: &mut Str
     };
     for blow in blows.iter().filter(is_chosen) {
         let start = Instant::now();
+        let [client, server] = ends(client, server);
         let ping = Ping::start(cluster, client, server)?;
         let made = blow.make(cluster, nodes);
         let count = ping.end()?;

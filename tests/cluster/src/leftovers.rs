@@ -15,8 +15,18 @@ pub(crate) const KINDS: &str = "links, network namespaces, leases and records un
 
 /// The runtime's folder of network namespaces.
 const NAMESPACES: &str = "run/netns";
+/// Folders of plugins and of libcni.
+const STATE: [&str; 3] = ["run/braid", "run/cni", "var/lib/cni"];
 /// Names of the links, apart from bridges, that a node without pods has.
-const OWN_LINKS: [&str; 5] = ["lo", "eth0", "eth1", DEVICE, "braid-vxlan"];
+const OWN_LINKS: [&str; 7] = [
+    "lo",
+    "eth0",
+    "eth1",
+    DEVICE,
+    "braid-vxlan",
+    "flannel.1",
+    "flannel-v6.1",
+];
 
 /// Identifiers of pods, to find their leftovers after their deletion.
 pub(crate) struct Traces {
@@ -32,6 +42,34 @@ pub(crate) struct Traces {
 pub(crate) fn ensure_none(cluster: &Cluster, node: Node, traces: &Traces) -> Result<()> {
     let mut left = find(cluster, node, traces)?;
     left.extend(host_ports(cluster, node)?);
+    ensure!(left.is_empty(), "left on {node}:\n{}", left.join("\n"));
+    Ok(())
+}
+
+/// Fails if `node` has leftovers of the pods in `traces`, while `living` other pods have a network.
+/// `except` returns true for the files that may stay.
+pub(crate) fn ensure_none_beside(
+    cluster: &Cluster,
+    node: Node,
+    (traces, living): (&Traces, usize),
+    except: fn(&Path) -> bool,
+) -> Result<()> {
+    let root = cluster.root(node)?;
+    let ruleset = sh::read(&mut cluster.on(node, ["nft", "list", "ruleset"])?)?;
+    let mut left = traces.rules(&ruleset);
+    for path in STATE.iter().flat_map(|dir| files(&root.join(dir))) {
+        if traces.names(&path) && !except(&path) {
+            left.push(format!("file {}", shown(&path, &root)));
+        }
+    }
+    let links = links(cluster, node)?;
+    let namespaces = files(&root.join(NAMESPACES));
+    if links.len() != living || namespaces.len() != living {
+        left.push(format!(
+            "of {living} pods: {links:?} and {} namespaces",
+            namespaces.len()
+        ));
+    }
     ensure!(left.is_empty(), "left on {node}:\n{}", left.join("\n"));
     Ok(())
 }
@@ -56,9 +94,8 @@ pub(crate) fn delete_forgotten(cluster: &Cluster, node: Node) -> Result<usize> {
 
 /// Returns a line for each leftover on `node` of the pods in `traces`.
 pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec<String>> {
-    let links = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "link"])?)?;
     let ruleset = sh::read(&mut cluster.on(node, ["nft", "list", "ruleset"])?)?;
-    let mut left = foreign_links(&serde_json::from_str(&links).context("parse the links")?);
+    let mut left = links(cluster, node)?;
     left.extend(traces.rules(&ruleset));
     let root = cluster.root(node)?;
     left.extend(
@@ -66,7 +103,7 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
             .iter()
             .map(|path| format!("netns {}", shown(path, &root))),
     );
-    for dir in ["run/braid", "run/cni", "var/lib/cni"] {
+    for dir in STATE {
         let found = files(&root.join(dir));
         left.extend(
             found
@@ -76,6 +113,14 @@ pub(crate) fn find(cluster: &Cluster, node: Node, traces: &Traces) -> Result<Vec
         );
     }
     Ok(left)
+}
+
+/// Returns a line for each link that a node without pods lacks.
+fn links(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
+    let links = sh::read(&mut cluster.on(node, ["ip", "-j", "-d", "link"])?)?;
+    Ok(foreign_links(
+        &serde_json::from_str(&links).context("parse the links")?,
+    ))
 }
 
 /// Returns all elements for host ports, of any pod, in braid's nftables table on `node`.
@@ -183,9 +228,14 @@ impl Traces {
         let is_record = path
             .ancestors()
             .any(|folder| folder.ends_with("run/braid/attachments"));
+        is_lease || is_record || self.names(path)
+    }
+
+    /// Returns true if path or text of a file has a sandbox ID, or if its name is a pod's address.
+    fn names(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let text = fs::read(path).unwrap_or_default();
-        is_lease
-            || is_record
+        self.addresses.iter().any(|address| *address == name)
             || self.names_sandbox(&path.to_string_lossy())
             || self.names_sandbox(&String::from_utf8_lossy(&text))
     }

@@ -11,6 +11,8 @@ mod chaos_check;
 mod chart_check;
 mod churn_check;
 mod deploy_check;
+mod flannel_check;
+mod flows;
 mod hostport_check;
 mod hotplug_check;
 mod leftovers;
@@ -19,9 +21,12 @@ mod multus_check;
 mod networks_check;
 mod pods;
 mod repair_check;
+mod rounds;
+mod runbook;
 mod running;
 mod settings_check;
 mod smoke;
+mod snapshot;
 mod status_check;
 mod upgrade_check;
 mod view_check;
@@ -59,6 +64,9 @@ enum Verb {
     /// Fail unless `helm install` of the chart makes a cluster of machines without any network for
     /// pods, and its notes remove all of it but the kinds; needs `up --kube-proxy` without plugins
     ChartCheck,
+    /// Fail unless nodes move from flanneld to mode `flannel` and back by docs/flannel.md, without an
+    /// interrupted connection; needs `up --kube-proxy --cni-dir` of the reference plugins
+    FlannelCheck(flannel_check::Options),
     /// Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods, on
     /// which nodes join, restart and leave; needs `up --kube-proxy` without plugins
     AgentCheck,
@@ -95,6 +103,7 @@ fn main() -> ExitCode {
         Verb::LimitCheck => limit_check::run(&cluster),
         Verb::HostportCheck => hostport_check::run(&cluster),
         Verb::MultusCheck => multus_check::run(&cluster),
+        Verb::FlannelCheck(options) => flannel_check::run(&cluster, options),
         Verb::AgentCheck => agent_check::run(&cluster),
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
         Verb::HotplugCheck(options) => hotplug_check::run(&cluster, options),

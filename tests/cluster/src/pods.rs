@@ -26,7 +26,11 @@ pub(crate) const VIEW: &str = "view";
 pub(crate) const HOT_PLUG: &str = "hot-plug";
 pub(crate) const REPAIR: &str = "repair";
 pub(crate) const CHURN: &str = "churn";
-pub(crate) const APPS: [&str; 13] = [
+pub(crate) const MOVE: &str = "move";
+/// Pods that live for one state of a cluster that moves, until those of the next state are Ready.
+pub(crate) const EVEN: &str = "move-even";
+pub(crate) const ODD: &str = "move-odd";
+pub(crate) const APPS: [&str; 16] = [
     BURST,
     SMOKE,
     LIMIT,
@@ -40,6 +44,9 @@ pub(crate) const APPS: [&str; 13] = [
     HOT_PLUG,
     REPAIR,
     CHURN,
+    MOVE,
+    EVEN,
+    ODD,
 ];
 
 /// Longest time until all pods are Ready, or until all are deleted.
@@ -66,11 +73,15 @@ pub(crate) fn pod(name: &str, app: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}}, "spec": spec})
 }
 
+/// Returns a pod like [`pod`] that is bound to `node`.
+pub(crate) fn on(name: &str, app: &str, node: Node, mut spec: Value) -> Value {
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
+    pod(name, app, &spec)
+}
+
 /// Returns a pod on `node` that requests `networks` and sleeps.
 pub(crate) fn requesting(name: &str, app: &str, node: Node, networks: &str) -> Value {
-    let mut spec = spec("exec sleep 1000000");
-    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
-    let mut pod = pod(name, app, &spec);
+    let mut pod = on(name, app, node, spec("exec sleep 1000000"));
     pod["metadata"]["annotations"] = json!({NETWORKS: networks});
     pod
 }

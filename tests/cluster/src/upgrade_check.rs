@@ -1,8 +1,7 @@
 //! Check of the upgrade from an installation without an agent to deploy/braid.yaml: no packet of
 //! running pods is lost, and the removal afterwards leaves nothing.
 
-use crate::chaos_check::flows::{Ping, Stream};
-use crate::chaos_check::manifests;
+use crate::flows::{End, Ping, Stream};
 use crate::{pods, smoke};
 use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::sh;
@@ -49,7 +48,8 @@ fn upgrade(cluster: &Cluster) -> Result<()> {
     let [client, server, ..] = cluster.nodes()?[..] else {
         bail!("the cluster has one node, and this check needs two")
     };
-    cluster.create(&[client, server].map(manifests::end))?;
+    let [client, server] = [client, server].map(|node| End { app: APP, node });
+    cluster.create(&[client, server].map(End::pod))?;
     pods::await_ready(cluster, APP)?;
     let mut stream = Stream::start(cluster, client, server)?;
     let ping = Ping::start(cluster, client, server)?;

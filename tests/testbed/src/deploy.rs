@@ -117,16 +117,7 @@ pub fn take_off_by(
     roll_out(cluster)?;
     delete()?;
     for node in cluster.nodes()? {
-        let note = note(cluster, node);
-        let before =
-            fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
-        let after = folder(cluster, node)?;
-        ensure!(
-            after == before,
-            "{node}: {PLUGINS} was\n{before}\nand is\n{after}"
-        );
-        let left = sh::read(&mut cluster.on(node, ["find", CONFIGURATIONS, "-name", "*braid*"])?)?;
-        ensure!(left.is_empty(), "{node}: left in {CONFIGURATIONS}:\n{left}");
+        ensure_restored(cluster, node)?;
         ensure_unused(cluster, node)?;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -136,8 +127,23 @@ pub fn take_off_by(
     Ok(())
 }
 
+/// Fails unless the node's plugin folder is as before the installation, and no configuration of braid
+/// is left.
+pub fn ensure_restored(cluster: &Cluster, node: Node) -> Result<()> {
+    let note = note(cluster, node);
+    let before = fs::read_to_string(&note).with_context(|| format!("read {}", note.display()))?;
+    let after = folder(cluster, node)?;
+    ensure!(
+        after == before,
+        "{node}: {PLUGINS} was\n{before}\nand is\n{after}"
+    );
+    let left = sh::read(&mut cluster.on(node, ["find", CONFIGURATIONS, "-name", "*braid*"])?)?;
+    ensure!(left.is_empty(), "{node}: left in {CONFIGURATIONS}:\n{left}");
+    Ok(())
+}
+
 /// Fails if the node has a file, link, route, rule, table or pin of the agent.
-fn ensure_unused(cluster: &Cluster, node: Node) -> Result<()> {
+pub fn ensure_unused(cluster: &Cluster, node: Node) -> Result<()> {
     let files = ["find", "/run/braid", "/sys/fs/bpf", "!", "-type", "d"];
     for list in [
         &files[..],

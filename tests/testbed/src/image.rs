@@ -21,7 +21,8 @@ pub(crate) fn write(out: &Path, name: &str, command: &[&str]) -> Result<()> {
     .write(out)
 }
 
-fn busybox_layer() -> Result<Layer> {
+/// Returns the files of busybox and links for its applets.
+pub(crate) fn busybox_layer() -> Result<Layer> {
     let busybox = fs::read(BUSYBOX).with_context(|| format!("read {BUSYBOX}"))?;
     // A dynamically linked ELF file has the path of the dynamic loader in its first page.
     if busybox

@@ -13,6 +13,7 @@ mod cni;
 pub mod control_plane;
 pub mod deploy;
 pub mod down;
+pub mod flannel;
 mod image;
 pub mod join;
 pub mod lan;

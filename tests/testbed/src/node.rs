@@ -106,6 +106,23 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Mounts the folder `from` of a node at a second path, `target`. If the machine lacks this path,
+/// `down` removes it again.
+pub fn bind(cluster: &Cluster, node: Node, from: &str, target: &str) -> Result<()> {
+    let list = cluster.dir().join("mount-points");
+    let mut missing = Vec::new();
+    for path in Path::new(target).ancestors() {
+        if !path.exists() {
+            missing.push(path.display().to_string());
+        }
+    }
+    // `down` removes them in the order of the list, a folder before those around it.
+    missing.push(fs::read_to_string(&list).unwrap_or_default());
+    fs::write(&list, missing.join("\n")).with_context(|| format!("write {}", list.display()))?;
+    fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
+    sh::read(&mut cluster.on(node, ["mount", "--bind", from, target])?).map(drop)
+}
+
 /// Starts a node in the background, as `cargo xtask cluster node` in new namespaces.
 pub(crate) fn spawn(cluster: &Cluster, node: Node) -> Result<()> {
     let mut command = in_netns(&node.netns(), "unshare");

@@ -197,6 +197,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Path of the administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.pki("admin.conf")
+    }
+
     /// Returns a path outside the node that leads to the node's root folder with all its mounts.
     pub fn root(&self, node: Node) -> Result<PathBuf> {
         Ok(Path::new("/proc").join(self.pid(node)?).join("root"))

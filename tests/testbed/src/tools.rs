@@ -25,6 +25,8 @@ const HELM_MODULE: &str = "helm.sh/helm/v4";
 /// Release of flannel that braid is compared with.
 const FLANNEL: &str = "v0.28.10";
 const FLANNEL_MODULE: &str = "github.com/flannel-io/flannel";
+/// Name of the program that flannel's pods install a conflist with.
+pub(crate) const INSTALLER: &str = "install-conf";
 /// Backends without which flanneld is built: the first needs the SDK of a cloud, the second needs
 /// cgo.
 const LEFT_OUT: [&str; 2] = ["tencentvpc", "udp"];
@@ -127,16 +129,21 @@ pub(crate) fn present_helm() -> PathBuf {
     sh::cache().join("tools/helm")
 }
 
-/// Returns the path of flanneld, and builds it if it is missing. It lacks the backends
-/// [`LEFT_OUT`].
+/// Returns the path of flanneld, and builds it if it is missing, with [`INSTALLER`] beside it. It
+/// lacks the backends [`LEFT_OUT`].
 pub fn flanneld() -> Result<PathBuf> {
     let dir = sh::cache().join("tools");
     let program = dir.join("flanneld");
-    if !program.is_file() {
+    if !program.is_file() || !dir.join(INSTALLER).is_file() {
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-        build_flanneld(&program).context("build flanneld")?;
+        build_flannel(&program).context("build flanneld")?;
     }
     Ok(program)
+}
+
+/// Returns the folder of flannel's module, which is read-only.
+pub(crate) fn flannel_module() -> Result<PathBuf> {
+    binaries::module_dir(FLANNEL_MODULE, FLANNEL)
 }
 
 /// Returns the path of promtool, which checks metrics and alert rules. Builds promtool if it is
@@ -169,29 +176,30 @@ fn build_promtool(program: &Path) -> Result<()> {
     sh::run(go.current_dir(&dir).env("CGO_ENABLED", "0"))
 }
 
-/// Builds flanneld from a copy of its module, with the versions that the module requires.
-fn build_flanneld(program: &Path) -> Result<()> {
+/// Builds flanneld and [`INSTALLER`] from a copy of their module, with the versions that the module
+/// requires.
+fn build_flannel(program: &Path) -> Result<()> {
     eprintln!("building flanneld");
-    let module = binaries::module_dir(FLANNEL_MODULE, FLANNEL)?;
+    let module = flannel_module()?;
     let copy = sh::cache().join("build/flannel");
     if copy.exists() {
         fs::remove_dir_all(&copy).with_context(|| format!("remove {}", copy.display()))?;
     }
     fs::create_dir_all(&copy).with_context(|| format!("create {}", copy.display()))?;
     let mut copying = sh::cmd("cp", ["--recursive", "--no-preserve=mode"]);
-    copying.args(["go.mod", "go.sum", "pkg"].map(|part| module.join(part)));
+    copying.args(["go.mod", "go.sum", "pkg", "cmd"].map(|part| module.join(part)));
     sh::run(copying.arg(&copy))?;
     let main = module.join("main.go");
     let text = fs::read_to_string(&main).with_context(|| format!("read {}", main.display()))?;
     fs::write(copy.join("main.go"), without_backends(&text)).context("write main.go")?;
     let stamp = format!("-s -w -X {FLANNEL_MODULE}/pkg/version.Version={FLANNEL}");
-    let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", &stamp, "-o"]);
-    sh::run(
-        go.arg(program)
-            .arg(".")
-            .current_dir(&copy)
-            .env("CGO_ENABLED", "0"),
-    )
+    let installer = program.with_file_name(INSTALLER);
+    for (package, output) in [(".", program), ("./cmd/install_conf", &installer)] {
+        let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", &stamp, "-o"]);
+        go.arg(output).arg(package);
+        sh::run(go.current_dir(&copy).env("CGO_ENABLED", "0"))?;
+    }
+    Ok(())
 }
 
 /// Returns the text of flanneld's main.go without the imports that register [`LEFT_OUT`].

@@ -1,7 +1,7 @@
 //! A cluster for the duration of a closure.
 
 use crate::verb;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use braid_testbed::{Cluster, down, sh};
 use std::path::Path;
 
@@ -16,6 +16,14 @@ pub(crate) enum Nodes<'a> {
     },
     /// Two machines without any network for pods, with kube-proxy.
     Bare,
+    /// Machines with plugins and kube-proxy, both families, and without a network for pods.
+    Plugins {
+        plugins: &'a Path,
+        /// Number of nodes on one link.
+        near: u8,
+        /// Number of nodes behind a router.
+        far: u8,
+    },
     /// Two nodes with plugins and a configuration.
     With {
         plugins: &'a Path,
@@ -28,6 +36,12 @@ pub(crate) enum Nodes<'a> {
 impl Nodes<'_> {
     /// Returns the arguments of `cargo xtask cluster up`.
     fn arguments(&self) -> Result<Vec<String>> {
+        let text = |plugins: &Path| {
+            let text = plugins
+                .to_str()
+                .map(|plugins| format!("--cni-dir={plugins}"));
+            text.with_context(|| format!("{} is not UTF-8", plugins.display()))
+        };
         let (plugins, conflist, kube_proxy) = match self {
             Self::Wide { mtu } => {
                 let mtu = format!("--mtu={mtu}");
@@ -35,17 +49,23 @@ impl Nodes<'_> {
                 return Ok(all.map(String::from).to_vec());
             }
             Self::Bare => return Ok(vec!["--kube-proxy".to_owned()]),
+            Self::Plugins { plugins, near, far } => {
+                return Ok(vec![
+                    text(plugins)?,
+                    format!("--nodes={near}"),
+                    format!("--far-nodes={far}"),
+                    "--dual-stack".to_owned(),
+                    "--kube-proxy".to_owned(),
+                ]);
+            }
             Self::With {
                 plugins,
                 conflist,
                 kube_proxy,
             } => (plugins, conflist, kube_proxy),
         };
-        let Some(plugins) = plugins.to_str() else {
-            bail!("{} is not UTF-8", plugins.display())
-        };
         let mut arguments = vec![
-            format!("--cni-dir={plugins}"),
+            text(plugins)?,
             format!("--conflist=tests/testbed/conflists/{conflist}.conflist"),
         ];
         arguments.extend(kube_proxy.then(|| "--kube-proxy".to_owned()));

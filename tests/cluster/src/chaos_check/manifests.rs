@@ -1,4 +1,4 @@
-//! Manifests of the check: two networks, the pods that come and go, and the ends of the traffic.
+//! Manifests of the check: two networks, and the pods that come and go.
 
 use crate::pods::{self, CHAOS as APP};
 use anyhow::Result;
@@ -40,16 +40,6 @@ pub(super) fn delete(cluster: &Cluster) -> Result<()> {
     pods::delete(cluster, "pod,net-attach-def", APP)
 }
 
-/// Returns the name of the pod on `node` at an end of the traffic.
-pub(crate) fn end_of(node: Node) -> String {
-    format!("chaos-end-{node}")
-}
-
-/// Returns the pod on `node` at an end of the traffic.
-pub(crate) fn end(node: Node) -> Value {
-    on(&end_of(node), node, pods::spec("exec sleep 1000000"))
-}
-
 /// Returns a pod with two requested networks. Its container ends with a message if an interface or
 /// its address is missing.
 pub(super) fn short_lived(name: &str, node: Node) -> Value {
@@ -57,13 +47,8 @@ pub(super) fn short_lived(name: &str, node: Node) -> Value {
         "for link in eth0 net1 net2; do ip -o addr show dev $link 2>&1 | grep -q 'inet ' || \
          {{ echo \"{LACKS}$link\" > /dev/termination-log; exit 1; }}; done; exec sleep 1000000"
     );
-    let mut pod = on(name, node, pods::spec(&script));
+    let mut pod = pods::on(name, APP, node, pods::spec(&script));
     let requested = format!("{},{SERVED}", lan_of(node));
     pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": requested});
     pod
-}
-
-fn on(name: &str, node: Node, mut spec: Value) -> Value {
-    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node.to_string()});
-    pods::pod(name, APP, &spec)
 }

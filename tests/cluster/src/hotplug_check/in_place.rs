@@ -2,7 +2,7 @@
 
 use super::manifests::{APP, LAN, SERVED, WAN, WAN_GATEWAY};
 use super::matching::ensure_same;
-use crate::chaos_check::flows::{PORT, Ping, Stream};
+use crate::flows::{PORT, Ping, Stream};
 use crate::running::{IN_PLACE, Pod};
 use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::{CONTROL_PLANE, Cluster, Node, in_netns, sh, wait};

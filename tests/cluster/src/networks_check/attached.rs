@@ -1,7 +1,7 @@
 //! Comparison of a pod's status with its network namespace, as shown by `ip`.
 
 use crate::pods;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node};
 use serde_json::Value;
@@ -94,15 +94,31 @@ fn enter(
     pids: &BTreeMap<String, String>,
     command: &[&str],
 ) -> Result<Command> {
-    let sandboxes = pods::sandboxes_of(cluster, node, pod)?;
-    let pid = sandboxes
-        .iter()
-        .find_map(|id| pids.get(id))
-        .with_context(|| format!("{pod} has no running sandbox"))?;
+    let (_, pid) = running(cluster, node, pod, pids)?;
     cluster.on(
         node,
-        [&["nsenter", "--target", pid, "--net"], command].concat(),
+        [&["nsenter", "--target", &pid, "--net"], command].concat(),
     )
+}
+
+/// Returns the ID of a pod's running sandbox.
+pub(crate) fn sandbox(cluster: &Cluster, node: Node, pod: &str) -> Result<String> {
+    running(cluster, node, pod, &pids(cluster, node)?).map(|(id, _)| id)
+}
+
+/// Returns the ID of a pod's running sandbox and the ID of its process. `pids` are those of the node.
+fn running(
+    cluster: &Cluster,
+    node: Node,
+    pod: &str,
+    pids: &BTreeMap<String, String>,
+) -> Result<(String, String)> {
+    for id in pods::sandboxes_of(cluster, node, pod)? {
+        if let Some(pid) = pids.get(&id) {
+            return Ok((id, pid.clone()));
+        }
+    }
+    bail!("{pod} has no running sandbox")
 }
 
 /// Maps the IDs of the sandboxes on a node to their process IDs.

@@ -1,10 +1,11 @@
 //! Traffic between two pods: a TCP connection that lasts for the whole check, and pings.
 
-use super::manifests;
 use crate::networks_check::attached;
+use crate::pods;
 use anyhow::{Context, Result, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, wait};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -31,28 +32,67 @@ import socket, sys, time
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
 connection.settimeout(30)
 while True:
+    sent = time.monotonic()
     connection.sendall(b'x' * 64)
     received = connection.recv(4096)
     if not received:
         sys.exit('the server closed the connection')
+    print(f'{time.monotonic() - sent:.6f}', flush=True)
     time.sleep(0.02)
 ";
 
-/// A TCP connection between two pods. Dropping this value ends it.
+/// A pod at an end of the traffic. Each check has its own.
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) app: &'static str,
+    pub(crate) node: Node,
+}
+
+impl End {
+    pub(crate) fn name(self) -> String {
+        format!("{}-end-{}", self.app, self.node)
+    }
+
+    /// Returns the pod.
+    pub(crate) fn pod(self) -> Value {
+        pods::on(
+            &self.name(),
+            self.app,
+            self.node,
+            pods::spec("exec sleep 1000000"),
+        )
+    }
+
+    /// Returns the address of the running pod in the default network.
+    fn address(self, cluster: &Cluster) -> Result<String> {
+        let get = ["get", "pod", &self.name(), "-o=jsonpath={.status.podIP}"];
+        let address = sh::read(&mut cluster.kubectl(get))?;
+        ensure!(!address.is_empty(), "{} has no address", self.name());
+        Ok(address)
+    }
+
+    /// Returns a command that runs `words` in the pod's network namespace.
+    fn command(self, cluster: &Cluster, words: &[&str]) -> Result<Command> {
+        attached::command(cluster, self.node, &self.name(), words)
+    }
+}
+
+/// A TCP connection between two pods, with a request every 20 ms. Dropping this value ends it.
 pub(crate) struct Stream {
     server: Child,
     client: Child,
+    /// Seconds until each answer, one a line.
+    answers: tempfile::NamedTempFile,
+    /// Number of answers that [`Stream::slowest`] has judged.
+    judged: usize,
 }
 
 impl Stream {
-    pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
-        let address = attached::address(cluster, &manifests::end_of(server), 0)?;
-        let command = |node, words: &[&str]| {
-            attached::command(cluster, node, &manifests::end_of(node), words)
-        };
+    pub(crate) fn start(cluster: &Cluster, client: End, server: End) -> Result<Self> {
+        let address = server.address(cluster)?;
         Self::between(
-            |words| command(client, words),
-            |words| command(server, words),
+            |words| client.command(cluster, words),
+            |words| server.command(cluster, words),
             (&address, PORT),
         )
     }
@@ -64,17 +104,18 @@ impl Stream {
         server: impl Fn(&[&str]) -> Result<Command>,
         (address, port): (&str, u16),
     ) -> Result<Self> {
-        let spawn = |mut python: Command| {
+        let answers = tempfile::NamedTempFile::new().context("make a file of answers")?;
+        let spawn = |mut python: Command, out: Stdio| {
             python
                 .stderr(Stdio::piped())
-                .stdout(Stdio::null())
+                .stdout(out)
                 .spawn()
                 .context("start python3")
         };
-        let mut server = spawn(server(&["python3", "-c", SERVER])?)?;
+        let mut server = spawn(server(&["python3", "-c", SERVER])?, Stdio::null())?;
         let client = wait::eventually(LIMIT, || {
             let words = ["python3", "-c", CLIENT, address, &port.to_string()];
-            let mut client = spawn(client(&words)?)?;
+            let mut client = spawn(client(&words)?, Stdio::from(answers.reopen()?))?;
             thread::sleep(AROUND);
             ensure_runs(&mut client)?;
             Ok(client)
@@ -85,6 +126,8 @@ impl Stream {
         Ok(Self {
             server,
             client: client?,
+            answers,
+            judged: 0,
         })
     }
 
@@ -92,6 +135,32 @@ impl Stream {
     pub(crate) fn ensure_alive(&mut self) -> Result<()> {
         ensure_runs(&mut self.client).context("the connection between pods")
     }
+
+    /// Returns the longest time until an answer since the last call. Fails if the connection has
+    /// ended, or has no new answer.
+    pub(crate) fn slowest(&mut self) -> Result<Duration> {
+        let before = fs::read_to_string(self.answers.path())?.lines().count();
+        // The request under way may be the slowest.
+        wait::until("the connection has an answer", LIMIT, || {
+            self.ensure_alive()?;
+            Ok(fs::read_to_string(self.answers.path())?.lines().count() > before + 1)
+        })?;
+        let said = fs::read_to_string(self.answers.path())?;
+        let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
+        let slowest = slowest(whole.lines().skip(self.judged));
+        self.judged = whole.lines().count();
+        slowest
+    }
+}
+
+/// Returns the longest of times in seconds.
+fn slowest<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Duration> {
+    let mut slowest = Duration::ZERO;
+    for line in lines {
+        let seconds = line.parse().with_context(|| format!("parse {line:?}"))?;
+        slowest = slowest.max(Duration::try_from_secs_f64(seconds)?);
+    }
+    Ok(slowest)
 }
 
 fn ensure_runs(child: &mut Child) -> Result<()> {
@@ -126,15 +195,10 @@ pub(crate) struct Ping {
 }
 
 impl Ping {
-    pub(crate) fn start(cluster: &Cluster, client: Node, server: Node) -> Result<Self> {
-        let address = attached::address(cluster, &manifests::end_of(server), 0)?;
+    pub(crate) fn start(cluster: &Cluster, client: End, server: End) -> Result<Self> {
+        let address = server.address(cluster)?;
         let ping = ["ping", "-n", "-i", "0.02", &address];
-        Self::run(attached::command(
-            cluster,
-            client,
-            &manifests::end_of(client),
-            &ping,
-        )?)
+        Self::run(client.command(cluster, &ping)?)
     }
 
     /// Runs a command of ping.
@@ -194,6 +258,13 @@ fn missing(said: &str) -> (usize, Vec<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slowest_answer_is_that_of_the_longest_time() {
+        let found = slowest(["0.000123", "1.500000", "0.2"].into_iter()).expect("times");
+        assert_eq!(found, Duration::from_millis(1500));
+        assert!(slowest(["x"].into_iter()).is_err());
+    }
 
     #[test]
     fn a_request_without_an_answer_is_lost() {
