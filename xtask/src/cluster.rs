@@ -34,6 +34,8 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   flannel-check   Fail unless nodes move from flanneld to mode `flannel` and back by docs/flannel.md, without an interrupted
                   connection: vxlan, host-gw; needs `up --kube-proxy --dual-stack --cni-dir` of the reference plugins, three
                   nodes
+  migration-check Fail unless nodes move to braid and back by docs/migration.md: reference, multus (both need `up --conflist
+                  --cni-dir` of the reference plugins), k3s (needs `up` like flannel-check, two nodes)
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`

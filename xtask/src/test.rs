@@ -438,7 +438,13 @@ fn moves(reference: &Path, pass: impl Fn(own::Nodes<'_>, &[&[&str]]) -> Result<(
         far,
     };
     pass(nodes(2, 1), &[&["flannel-check", "vxlan"]])?;
-    pass(nodes(3, 0), &[&["flannel-check", "host-gw"]])
+    pass(nodes(3, 0), &[&["flannel-check", "host-gw"]])?;
+    pass(nodes(2, 0), &[&["migration-check", "k3s"]])?;
+    let from = [
+        &["migration-check", "reference"][..],
+        &["migration-check", "multus"],
+    ];
+    pass(with(reference, "reference"), &from)
 }
 
 /// Returns nodes with plugins, a list of `tests/testbed/conflists/` and kube-proxy.

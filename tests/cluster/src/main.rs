@@ -17,6 +17,7 @@ mod hostport_check;
 mod hotplug_check;
 mod leftovers;
 mod limit_check;
+mod migration_check;
 mod multus_check;
 mod networks_check;
 mod pods;
@@ -67,6 +68,9 @@ enum Verb {
     /// Fail unless nodes move from flanneld to mode `flannel` and back by docs/flannel.md, without an
     /// interrupted connection; needs `up --kube-proxy --cni-dir` of the reference plugins
     FlannelCheck(flannel_check::Options),
+    /// Fail unless nodes move to braid and back by docs/migration.md, without an interrupted
+    /// connection
+    MigrationCheck(migration_check::Options),
     /// Fail unless deploy/braid.yaml makes a cluster of machines without any network for pods, on
     /// which nodes join, restart and leave; needs `up --kube-proxy` without plugins
     AgentCheck,
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Verb::HostportCheck => hostport_check::run(&cluster),
         Verb::MultusCheck => multus_check::run(&cluster),
         Verb::FlannelCheck(options) => flannel_check::run(&cluster, options),
+        Verb::MigrationCheck(options) => migration_check::run(&cluster, options),
         Verb::AgentCheck => agent_check::run(&cluster),
         Verb::ChaosCheck(options) => chaos_check::run(&cluster, options),
         Verb::HotplugCheck(options) => hotplug_check::run(&cluster, options),

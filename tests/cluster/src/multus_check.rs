@@ -6,7 +6,7 @@
 //! `"type": "braid"` instead of `"type": "multus"`. Account, role and CRD of networks come from
 //! Multus' manifest.
 
-mod config;
+pub(crate) mod config;
 mod scripts;
 
 use crate::pods::{self, MULTUS as APP};
@@ -49,17 +49,11 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     remove(cluster, nodes)?; // left by an earlier run that failed
     let objects = objects(cluster)?;
     cluster.create(&objects)?;
-    sh::read(&mut cluster.kubectl([
-        "wait",
-        "crd",
-        DEFINITION,
-        "--for=condition=Established",
-        &wait::timeout(LIMIT),
-    ]))?;
+    await_definition(cluster)?;
     let entrypoint = multus::entrypoint()?;
     for form in Form::ALL {
         for node in nodes {
-            config::write(cluster, node, form, &entrypoint)
+            config::write(cluster, node, form, (&entrypoint, "braid"))
                 .with_context(|| format!("configure {node}"))?;
         }
         wait::nodes(cluster)?;
@@ -69,8 +63,20 @@ pub(crate) fn run(cluster: &Cluster) -> Result<()> {
     remove(cluster, nodes)
 }
 
+/// Waits until the API server accepts networks.
+pub(crate) fn await_definition(cluster: &Cluster) -> Result<()> {
+    sh::read(&mut cluster.kubectl([
+        "wait",
+        "crd",
+        DEFINITION,
+        "--for=condition=Established",
+        &wait::timeout(LIMIT),
+    ]))
+    .map(drop)
+}
+
 /// Returns Multus' service account, its role and the CRD of networks, from Multus' manifest.
-fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
+pub(crate) fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut parse = cluster.kubectl(["create", "--dry-run=client", "-o", "json", "-f"]);
     let text = sh::read(parse.arg(multus::manifest()?))?;
     let parsed: Result<Vec<Value>, _> = Deserializer::from_str(&text).into_iter().collect();
@@ -94,7 +100,7 @@ fn objects(cluster: &Cluster) -> Result<Vec<Value>> {
 }
 
 /// Deletes the pods, networks, service account and configurations of the check.
-fn remove(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
+pub(crate) fn remove(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     pods::delete(cluster, "pod", APP)?;
     if !sh::read(&mut cluster.kubectl(["get", "crd", DEFINITION, "--ignore-not-found"]))?.is_empty()
     {

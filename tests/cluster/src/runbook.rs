@@ -76,6 +76,14 @@ impl<'c> Runbook<'c> {
             .with_context(|| format!("{node}: run {commands:?}"))
     }
 
+    /// Puts braid's programs beside the commands of a node, as a release's archive does.
+    pub(crate) fn unpack(&self, node: Node) -> Result<()> {
+        let image = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
+        sh::read(&mut self.cluster.on(node, ["mkdir", "-p", UNPACKED])?)?;
+        let mount = ["ctr", "-n", "k8s.io", "images", "mount", image, UNPACKED];
+        sh::read(&mut self.cluster.on(node, mount)?).map(drop)
+    }
+
     fn start(&self, mut shell: Command) -> Result<()> {
         let path = std::env::var("PATH").unwrap_or_default();
         let programs = self.programs.path().display();

@@ -25,16 +25,15 @@ const TOKEN: &str = "run/secrets/kubernetes.io/serviceaccount";
 const SECRETS: &str = "run/secrets";
 /// File with an administrator's configuration of Multus, which the entry point copies.
 const OWN: &str = "run/00-multus.conf";
-/// Plugin type in the configuration before the check changes it to `IS`. The check changes nothing
-/// else in the configuration.
+/// Plugin type in the configuration that the entry point writes. The check changes nothing else in
+/// the configuration.
 const WAS: &str = r#""type": "multus""#;
-const IS: &str = r#""type": "braid""#;
 /// Start of the line that the entry point prints when it has written the configuration.
 const WRITTEN: &str = "multus config file";
 
 /// Form of the configuration that the entry point writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// A single plugin of CNI 0.4.0 that contains the default network, as in Multus' tests.
     Plugin,
     /// A plugin list that contains the default network, as with Multus' manifest.
@@ -91,15 +90,20 @@ impl Drop for Running {
 }
 
 /// Runs the entry point, which writes a node's configuration. Then changes the plugin's type in
-/// this configuration from `multus` to `braid`.
-pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
+/// this configuration from `multus` to `plugin`, a program in the plugin folder.
+pub(crate) fn write(
+    cluster: &Cluster,
+    node: Node,
+    form: Form,
+    (entrypoint, plugin): (&Path, &str),
+) -> Result<()> {
     remove(cluster, node)?;
     let root = cluster.root(node)?;
     give_token(cluster, &root)?;
     let own = json!({"cniVersion": "0.4.0", "name": "multus-cni-network", "type": "multus",
         "capabilities": {"portMappings": true}, "kubeconfig": KUBECONFIG, "clusterNetwork": DEFAULT_NETWORK});
     put(&root.join(OWN), &format!("{own:#}"))?;
-    run(cluster, node, form, entrypoint)?;
+    run(cluster, node, form, (entrypoint, plugin))?;
     // With a real `DaemonSet` these files exist only in the container.
     delete(&root.join(SECRETS))?;
     delete(&root.join(OWN))?;
@@ -112,7 +116,10 @@ pub(super) fn write(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path
     );
     // Written under another name and renamed, because the runtime must not read a partial file.
     let changed = path.with_extension("changed");
-    put(&changed, &text.replace(WAS, IS))?;
+    put(
+        &changed,
+        &text.replace(WAS, &format!(r#""type": "{plugin}""#)),
+    )?;
     fs::rename(&changed, &path).with_context(|| format!("rename {}", changed.display()))
 }
 
@@ -141,7 +148,12 @@ fn give_token(cluster: &Cluster, root: &Path) -> Result<()> {
 }
 
 /// Runs the entry point until it has written the configuration.
-fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<()> {
+fn run(
+    cluster: &Cluster,
+    node: Node,
+    form: Form,
+    (entrypoint, plugin): (&Path, &str),
+) -> Result<()> {
     let server = sh::read(&mut cluster.kubectl([
         "config",
         "view",
@@ -164,7 +176,7 @@ fn run(cluster: &Cluster, node: Node, form: Form, entrypoint: &Path) -> Result<(
     command.arg("--multus-cni-conf-dir=/etc/cni/net.d/multus.d/net.d");
     command.args([
         "--cni-bin-dir=/opt/cni/bin",
-        "--multus-bin-file=/opt/cni/bin/braid",
+        &format!("--multus-bin-file=/opt/cni/bin/{plugin}"),
         "--skip-multus-binary-copy",
     ]);
     let mut running = Running(
@@ -221,7 +233,7 @@ pub(super) fn remove(cluster: &Cluster, node: Node) -> Result<()> {
 }
 
 /// Deletes a file or a folder if it exists.
-pub(super) fn delete(path: &Path) -> Result<()> {
+pub(crate) fn delete(path: &Path) -> Result<()> {
     let deleted = if path.is_dir() {
         fs::remove_dir_all(path)
     } else {
