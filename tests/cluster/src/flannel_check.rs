@@ -97,9 +97,6 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     }
     runbook.run((BACK, 2), None)?;
     rounds.clear()?;
-    for node in &nodes {
-        deploy::ensure_restored(cluster, *node)?;
-    }
     let mut after = Snapshot::of_all(cluster, &nodes)?;
     after[0].forget(is_left_by_pods);
     snapshot::compare(&before, &after)?;

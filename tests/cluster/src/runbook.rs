@@ -11,6 +11,8 @@ use tempfile::TempDir;
 /// Name of a node in the commands of the book.
 const NODE: &str = "node-1";
 
+/// Shell that prints commands, and ends at the first one that fails or after five minutes.
+const LIMITED: [&str; 4] = ["timeout", "300", "sh", "-exc"];
 /// Mount point of braid's image on a node.
 const UNPACKED: &str = "/run/braid-image";
 
@@ -65,14 +67,15 @@ impl<'c> Runbook<'c> {
             ensure!(commands.contains(from), "{commands:?} lacks {from:?}");
             commands = commands.replace(from, to);
         }
-        self.start(sh::cmd("sh", ["-exc", &commands]))
+        self.start(sh::cmd(LIMITED[0], [&LIMITED[1..], &[&commands]].concat()))
             .with_context(|| format!("run {commands:?}"))
     }
 
     /// Runs the commands at `place` on a node.
     pub(crate) fn run_on(&self, node: Node, place: (&str, usize)) -> Result<()> {
         let commands = self.commands(place, Some(node))?;
-        self.start(self.cluster.on(node, ["sh", "-exc", &commands])?)
+        let words = [&LIMITED[..], &[&commands]].concat();
+        self.start(self.cluster.on(node, words)?)
             .with_context(|| format!("{node}: run {commands:?}"))
     }
 

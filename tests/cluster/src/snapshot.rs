@@ -6,7 +6,7 @@ use braid_testbed::sh;
 use braid_testbed::{Cluster, Node};
 
 /// Lists of the kernel's state. A node that lacks a link has an empty list.
-const LISTS: [&str; 14] = [
+const LISTS: [&str; 15] = [
     "ip -br link",
     "ip -br addr",
     "ip route show table all",
@@ -20,6 +20,7 @@ const LISTS: [&str; 14] = [
     "nft list tables",
     "find /run/braid -mindepth 1 -not -path */attachments*",
     "find /var/lib/braid -mindepth 1",
+    "find /etc/cni/net.d /opt/cni/bin -mindepth 1",
     "find /sys/fs/bpf -mindepth 1",
 ];
 /// Files with their digests.
@@ -40,7 +41,7 @@ impl Snapshot {
         let mut lines = Vec::new();
         for list in LISTS.iter().chain([&FILES]) {
             let listed = sh::read(&mut cluster.on(node, list.split(' '))?).unwrap_or_default();
-            let of_list = listed.lines().filter(|line| !is_of_pod(line));
+            let of_list = listed.lines().filter(|line| !is_of_pod_or_router(line));
             lines.extend(of_list.map(|line| format!("{list}: {}", line.trim())));
         }
         let name = node.to_string();
@@ -62,9 +63,10 @@ impl Snapshot {
     }
 }
 
-/// True if a line is about the host's end of a pod's link.
-fn is_of_pod(line: &str) -> bool {
-    line.contains("veth")
+/// True if a line is about the host's end of a pod's link, or about an address that the kernel adds
+/// while IPv6 is forwarded: sysctls stay after a removal.
+fn is_of_pod_or_router(line: &str) -> bool {
+    line.contains("veth") || line.starts_with("anycast ")
 }
 
 /// Fails if a node has changed.

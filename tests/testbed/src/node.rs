@@ -106,9 +106,9 @@ pub(crate) fn make_mount_points(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Mounts the folder `from` of a node at a second path, `target`. If the machine lacks this path,
-/// `down` removes it again.
-pub fn bind(cluster: &Cluster, node: Node, from: &str, target: &str) -> Result<()> {
+/// Moves the folder `usual` of a node to the path `target`, as on another distribution. The folder is
+/// mounted at both paths, because containerd uses the usual one. containerd must restart afterwards.
+pub fn relocate(cluster: &Cluster, node: Node, usual: &str, target: &str) -> Result<()> {
     let list = cluster.dir().join("mount-points");
     let mut missing = Vec::new();
     for path in Path::new(target).ancestors() {
@@ -120,7 +120,16 @@ pub fn bind(cluster: &Cluster, node: Node, from: &str, target: &str) -> Result<(
     missing.push(fs::read_to_string(&list).unwrap_or_default());
     fs::write(&list, missing.join("\n")).with_context(|| format!("write {}", list.display()))?;
     fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
-    sh::read(&mut cluster.on(node, ["mount", "--bind", from, target])?).map(drop)
+    // The end of the folder's path is that on the node, because mountinfo shows it.
+    let folder = cluster.node_dir(node).join(target.trim_start_matches('/'));
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let files = format!("{usual}/.");
+    sh::read(cluster.on(node, ["cp", "--archive", &files])?.arg(&folder))?;
+    for path in [target, usual] {
+        let mut mount = cluster.on(node, ["mount", "--bind"])?;
+        sh::read(mount.arg(&folder).arg(path))?;
+    }
+    Ok(())
 }
 
 /// Starts a node in the background, as `cargo xtask cluster node` in new namespaces.
