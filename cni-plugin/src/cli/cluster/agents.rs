@@ -75,7 +75,7 @@ fn nodes<'a>(pods: Vec<Pod>, names: impl Iterator<Item = &'a str>) -> Vec<Node> 
         agents.insert(name.to_owned(), None);
     }
     for pod in pods {
-        if pod.spec.node_name.is_empty() {
+        if pod.spec.node_name.is_empty() || !pod.metadata.is_of_daemon_set() {
             continue;
         }
         let agent = pod.agent();
@@ -120,6 +120,21 @@ struct Metadata {
     name: String,
     namespace: String,
     deletion_timestamp: Option<String>,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+}
+
+impl Metadata {
+    /// True for a pod of a `DaemonSet`. Any other pod may have the labels of an agent.
+    fn is_of_daemon_set(&self) -> bool {
+        let mut owners = self.owner_references.iter();
+        owners.any(|owner| owner.kind == "DaemonSet")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -249,7 +264,8 @@ mod tests {
 
     fn pod(name: &str, node: &str, ready: &str, state: &Value) -> Value {
         json!({
-            "metadata": {"name": name, "namespace": "kube-system"},
+            "metadata": {"name": name, "namespace": "kube-system",
+                "ownerReferences": [{"kind": "DaemonSet", "name": "braid"}]},
             "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "braid:1"}]},
             "status": {
                 "phase": "Running",

@@ -2,6 +2,7 @@
 
 use super::agents::Node;
 use super::kubectl::{self, Answer, Kubectl};
+use crate::entry::signal;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -41,8 +42,11 @@ pub(super) fn answers(
     answers
 }
 
-/// Returns the next node with its position.
+/// Returns the next node with its position; `None` after a signal.
 fn take<'a>(next: &AtomicUsize, nodes: &'a [Node]) -> Option<(usize, &'a Node)> {
+    if signal::noted().is_some() {
+        return None;
+    }
     let at = next.fetch_add(1, Ordering::Relaxed);
     Some((at, nodes.get(at)?))
 }

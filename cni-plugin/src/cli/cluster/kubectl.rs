@@ -1,5 +1,6 @@
 //! The user's own `kubectl`, which has the contexts and credentials.
 
+use super::text::printable;
 use crate::entry::signal;
 use clap::Args;
 use std::io::Read;
@@ -13,6 +14,8 @@ const KUBECTL: &str = "kubectl";
 pub(super) const CONTAINER: &str = "agent";
 /// The program in the agent's image.
 const PROGRAM: &str = "/braid";
+/// Most bytes of an answer. The rest is not read.
+pub(super) const MOST_BYTES: u64 = 64 << 20;
 /// Interval in which a wait looks for a signal.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -25,9 +28,9 @@ pub(super) struct Kubectl {
     /// Path of the kubeconfig
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<String>,
-    /// Namespace of the agents' pods [default: all namespaces]
-    #[arg(short, long)]
-    namespace: Option<String>,
+    /// Namespace of the agents' pods
+    #[arg(short, long, default_value = "kube-system")]
+    namespace: String,
     /// Seconds until a node counts as one that does not answer
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -52,10 +55,7 @@ impl Kubectl {
     pub(super) fn pods(&self, labels: &str) -> Result<String, String> {
         let mut command = self.command();
         command.args(["get", "pods", "-o", "json", "-l", labels]);
-        match &self.namespace {
-            Some(namespace) => command.args(["--namespace", namespace]),
-            None => command.arg("--all-namespaces"),
-        };
+        command.args(["--namespace", &self.namespace]);
         self.read(command)
     }
 
@@ -146,9 +146,9 @@ pub(super) fn reader(output: Option<impl Read + Send + 'static>) -> Receiver<Str
     let (send, receive) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut output) = output {
+        if let Some(output) = output {
             // An interrupted output is as good as a short one: kubectl's exit status counts.
-            let _ = output.read_to_end(&mut bytes);
+            let _ = output.take(MOST_BYTES).read_to_end(&mut bytes);
         }
         let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
     });
@@ -170,10 +170,9 @@ fn until(output: &Receiver<String>, end: Instant) -> Result<String, ()> {
 
 /// Joins the lines of a text.
 pub(super) fn one_line(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let mut filled = lines;
-    filled.retain(|line| !line.is_empty());
-    filled.join("; ")
+    let lines = text.lines().map(str::trim);
+    let filled: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    printable(&filled.join("; "))
 }
 
 #[cfg(test)]

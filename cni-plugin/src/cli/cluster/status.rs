@@ -174,7 +174,7 @@ fn merged(nodes: &[NodeReport]) -> BTreeMap<&str, Network> {
         for one in &node.networks {
             let network = networks.entry(&one.network).or_default();
             network.nodes += 1;
-            network.attachments += one.attachments;
+            network.attachments = network.attachments.saturating_add(one.attachments);
             for range in &one.ranges {
                 let name = if range.range.contains(':') {
                     "IPv6"
@@ -182,8 +182,8 @@ fn merged(nodes: &[NodeReport]) -> BTreeMap<&str, Network> {
                     "IPv4"
                 };
                 let family = network.families.entry(name).or_default();
-                family.used += range.used;
-                family.free += range.free;
+                family.used = family.used.saturating_add(range.used);
+                family.free = family.free.saturating_add(range.free);
                 let fullest = (range.free, node.node.clone());
                 let known = family.fullest.get_or_insert_with(|| fullest.clone());
                 if fullest.0 < known.0 {

@@ -1,15 +1,17 @@
 //! Programs in the agents' containers that run as long as this one: a line of output is an event.
 
 use super::agents::Node;
-use super::kubectl::{self, Kubectl, one_line};
-use std::io::{BufRead, BufReader};
+use super::kubectl::{self, Kubectl, MOST_BYTES, one_line};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Interval in which a wait ends without an event.
 const POLL: Duration = Duration::from_millis(50);
+/// Most events that wait until they are shown.
+const WAITING: usize = 64;
 /// Time that a program has to end after its input ended.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -32,7 +34,7 @@ pub(super) struct Streams {
 impl Streams {
     /// Starts the program with the arguments `words` in the container of each running agent.
     pub(super) fn start(kubectl: &Kubectl, nodes: &[Node], words: &[&str]) -> Self {
-        let (send, events) = channel();
+        let (send, events) = sync_channel(WAITING);
         let mut streams = Self {
             children: Vec::new(),
             inputs: Vec::new(),
@@ -51,8 +53,11 @@ impl Streams {
                     follow(at, &mut child, send.clone());
                     streams.children.push(child);
                 }
-                // The receiver is in `streams`.
-                Err(words) => drop(send.send((at, Event::End(words)))),
+                // Nobody receives yet, so the thread waits.
+                Err(words) => {
+                    let send = send.clone();
+                    thread::spawn(move || send.send((at, Event::End(words))));
+                }
             }
         }
         streams
@@ -88,7 +93,7 @@ impl Drop for Streams {
 }
 
 /// Sends the lines of a program from a thread.
-fn follow(at: usize, child: &mut Child, send: Sender<(usize, Event)>) {
+fn follow(at: usize, child: &mut Child, send: SyncSender<(usize, Event)>) {
     let stderr = kubectl::reader(child.stderr.take());
     let stdout = child.stdout.take();
     thread::spawn(move || {
@@ -104,10 +109,16 @@ fn follow(at: usize, child: &mut Child, send: Sender<(usize, Event)>) {
     });
 }
 
-fn lines(at: usize, stdout: Option<ChildStdout>, send: &Sender<(usize, Event)>) {
+fn lines(at: usize, stdout: Option<ChildStdout>, send: &SyncSender<(usize, Event)>) {
     let Some(stdout) = stdout else { return };
-    for line in BufReader::new(stdout).lines() {
-        let Ok(line) = line else { return };
+    let mut stdout = BufReader::new(stdout);
+    loop {
+        let mut line = String::new();
+        let read = stdout.by_ref().take(MOST_BYTES).read_line(&mut line);
+        // An end without a newline is an interrupted line, or one that is too long.
+        if read.is_err() || !line.ends_with('\n') {
+            return;
+        }
         if send.send((at, Event::Line(line))).is_err() {
             return;
         }

@@ -12,6 +12,9 @@ const LEAST: usize = 8;
 /// Formats a table of at most [`WIDTH`] columns. The columns `flexible` are shortened if necessary,
 /// the widest first.
 pub(super) fn table(header: &[&str], mut rows: Vec<Vec<String>>, flexible: &[usize]) -> String {
+    for cell in rows.iter_mut().flatten() {
+        *cell = printable(cell);
+    }
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -27,6 +30,11 @@ pub(super) fn table(header: &[&str], mut rows: Vec<Vec<String>>, flexible: &[usi
         }
     }
     output::columns(header, rows, GAP)
+}
+
+/// Replaces characters by which a node could control the terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Reduces the widest of the columns `flexible` until all fit into `room`.
@@ -58,11 +66,11 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
 /// Breaks a text at blanks into lines of at most [`WIDTH`] columns, each with a newline. The first
 /// line begins with `first`, the others with `indent` blanks. A longer word is cut.
 pub(super) fn wrap(first: &str, text: &str, indent: usize) -> String {
-    let (mut lines, mut line) = (String::new(), first.to_owned());
+    let (mut lines, mut line) = (String::new(), printable(first));
     let mut is_empty = true;
     for word in text.split_whitespace() {
         let room = WIDTH - indent;
-        let letters: Vec<char> = word.chars().collect();
+        let letters: Vec<char> = printable(word).chars().collect();
         for piece in letters.chunks(room) {
             let piece: String = piece.iter().collect();
             let gap = usize::from(!is_empty);

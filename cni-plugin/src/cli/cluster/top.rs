@@ -106,6 +106,9 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
             return Ok(code);
         }
         count += 1;
+        if view.nodes.iter().all(|node| node.has_ended) {
+            break;
+        }
     }
     let mut nodes = view.nodes.iter();
     let has_failed = nodes.any(|node| node.has_agent && node.error.is_some());
@@ -250,9 +253,12 @@ impl Sort {
 
 /// Returns the dropped packets of an interface per second: by itself and by its limits.
 fn drops(one: &InterfaceTraffic) -> u64 {
-    let mut sum = one.rx_dropped_per_second + one.tx_dropped_per_second;
+    let mut sum = one
+        .rx_dropped_per_second
+        .saturating_add(one.tx_dropped_per_second);
     for limit in &one.bandwidth {
-        sum += limit.dropped_per_second + limit.guarded_per_second;
+        sum = sum.saturating_add(limit.dropped_per_second);
+        sum = sum.saturating_add(limit.guarded_per_second);
     }
     sum
 }

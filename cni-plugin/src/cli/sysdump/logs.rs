@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 /// Folder with a folder `<namespace>_<name>_<uid>` for each pod.
 pub(super) const FOLDER: &str = "/var/log/pods";
-/// Start of the names of the agent's pods.
-const POD: &str = "braid-";
+/// Start of the folders of the agent's pods: namespace and `DaemonSet` of deploy/braid.yaml.
+const POD: &str = "kube-system_braid-";
 /// Containers of these pods. Another pod with such a name has other containers.
 const CONTAINERS: [&str; 2] = ["agent", "install"];
 /// The end of a log that is read, and the sum over all logs, in bytes.
@@ -58,7 +58,7 @@ fn find(folder: &Path) -> io::Result<Vec<Log>> {
         let Ok(pod) = entry?.file_name().into_string() else {
             continue;
         };
-        if !is_of_agent(&pod) {
+        if !pod.starts_with(POD) {
             continue;
         }
         for container in CONTAINERS {
@@ -76,13 +76,6 @@ fn find(folder: &Path) -> io::Result<Vec<Log>> {
         }
     }
     Ok(logs)
-}
-
-/// True for the folder of a pod of the agent.
-fn is_of_agent(pod: &str) -> bool {
-    pod.split('_')
-        .nth(1)
-        .is_some_and(|name| name.starts_with(POD))
 }
 
 /// Reads the end of a file.

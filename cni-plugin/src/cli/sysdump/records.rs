@@ -4,7 +4,8 @@ use super::reduce::{self, STRING};
 use braid_core::cni::Json;
 use braid_core::cni::netconf::is_identifier;
 use braid_core::plan::step::{Legacy, Step};
-use braid_core::plan::thing::{Note, Sysctl, Thing};
+use braid_core::plan::thing::firewall::Gate;
+use braid_core::plan::thing::{Firewall, Note, Sysctl, Thing};
 use braid_node::ipam::host_local::store::{Holder, LeaseFile};
 use braid_node::store::record::{Attached, Key, Record};
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ fn attached(attached: &Attached) -> Value {
         "displaced": commands(displaced),
         "result": result.as_ref().map(reduce::result),
         "claim": claim,
-        "device": device,
+        "has_device": device.is_some(),
         "has_device_file": device_file.is_some(),
         "left": left,
         "is_unsettled": is_unsettled,
@@ -85,6 +86,10 @@ fn command(step: &Step) -> String {
             at,
             file: STRING.to_owned(),
         }),
+        Step::Legacy(Legacy::Firewall { addrs, .. }) => Step::Legacy(Legacy::Firewall {
+            addrs,
+            zone: STRING.to_owned(),
+        }),
         step @ (Step::Set { .. }
         | Step::Retune { .. }
         | Step::Wait(_)
@@ -93,7 +98,6 @@ fn command(step: &Step) -> String {
             Legacy::Masquerade { .. }
             | Legacy::MacCheck { .. }
             | Legacy::HostPorts { .. }
-            | Legacy::Firewall { .. }
             | Legacy::Rules { .. },
         )) => step,
     };
@@ -105,6 +109,15 @@ fn without_text(thing: Thing) -> Thing {
         Thing::Sysctl(sysctl) => Thing::Sysctl(Sysctl {
             value: shown_value(&sysctl.value).to_owned(),
             ..sysctl
+        }),
+        Thing::Firewall(firewall) => Thing::Firewall(Firewall {
+            gate: match firewall.gate {
+                Gate::Firewalld { .. } => Gate::Firewalld {
+                    zone: STRING.to_owned(),
+                },
+                chains @ Gate::Chains { .. } => chains,
+            },
+            ..firewall
         }),
         // flannel's note is a configuration.
         Thing::Note(_) => Thing::Note(Note {
@@ -125,7 +138,6 @@ fn without_text(thing: Thing) -> Thing {
         | Thing::Masquerade(_)
         | Thing::MacCheck(_)
         | Thing::HostPorts(_)
-        | Thing::Firewall(_)
         | Thing::Shaping(_)
         | Thing::PacketGuard(_)
         | Thing::XskGuard(_)
