@@ -96,8 +96,8 @@ impl Server {
         self.retry((pod, uid), &change, &turn, || false).await
     }
 
-    /// Removes the entries of containers that are gone. Returns false if the pod is gone, or if a call
-    /// is about to write its status.
+    /// Removes the entries of containers that are gone. Returns false if there are none, if the pod is
+    /// gone, or if a call is about to write its status.
     pub(super) async fn sweep(
         &self,
         (pod, uid): (&ObjectName, &str),
@@ -178,7 +178,7 @@ impl Server {
                 return Ok(false);
             };
             let Some(patch) = patch(change, &entry)? else {
-                return Ok(true);
+                return Ok(!matches!(change, Change::Sweep { .. }));
             };
             let params = PatchParams::default();
             let patched = api.patch_subresource("status", &pod.name, &params, &patch);

@@ -13,16 +13,18 @@ use super::answer::Server;
 use crate::cluster::objects::Entry;
 use crate::metrics::Metrics;
 use crate::recorded::pod_of;
-use braid_core::cni::Error;
+use braid_core::cni::{Error, Json};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, object, status};
 use braid_node::apply::host::This;
 use braid_node::attach::{call_conf, pods};
+use braid_node::ipam::liveness::{LIBCNI_CACHE_DIR, Netns, netns_at};
 use braid_node::log::Log;
 use braid_node::source::cluster::Kubernetes;
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{self, Record, is_known};
 use braid_node::store::root::NODE;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +50,7 @@ struct Suspect {
 pub(super) async fn watch(server: Arc<Server>, conflist: PathBuf, metrics: Metrics) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = BTreeSet::new();
+    let (mut before, mut failed) = (BTreeSet::new(), BTreeSet::new());
     loop {
         ticks.tick().await;
         let all = {
@@ -68,13 +70,16 @@ pub(super) async fn watch(server: Arc<Server>, conflist: PathBuf, metrics: Metri
                     tracing::info!(%pod, "corrected a stale network-status");
                     metrics.collected("status", 1);
                 }
-                Ok(false) => {}
-                Err(error) => {
+                // It is tried again, and told once.
+                Err(error) if !failed.contains(suspect) => {
                     let pod = &suspect.pod;
                     tracing::warn!(%pod, %error, "correct a stale network-status");
+                    failed.insert(suspect.clone());
                 }
+                Ok(false) | Err(_) => {}
             }
         }
+        failed.retain(|suspect| suspects.contains(suspect));
         before = suspects;
     }
 }
@@ -96,7 +101,8 @@ fn find(pods: Vec<(ObjectName, Entry)>) -> BTreeSet<Suspect> {
     for (pod, entry) in pods {
         let records = of_pods.get(&pod).map_or(&[][..], Vec::as_slice);
         let status = entry.annotations().remove(NETWORK_STATUS);
-        let is_gone = |id: &str| !is_known(&NODE, id);
+        let is_gone =
+            |id: &str| !is_known(&NODE, id) && !has_namespace(Path::new(LIBCNI_CACHE_DIR), id);
         let Some(gone) = judge(records, status.as_deref(), &is_gone) else {
             continue;
         };
@@ -111,6 +117,22 @@ fn find(pods: Vec<(ObjectName, Entry)>) -> BTreeSet<Suspect> {
         }
     }
     suspects
+}
+
+/// True if the runtime's cache of results in `folder` names a namespace of the container that may
+/// exist. The record may have been deleted by hand.
+fn has_namespace(folder: &Path, container_id: &str) -> bool {
+    let part = format!("-{container_id}-");
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut of_container = files.filter(|file| file.file_name().to_string_lossy().contains(&part));
+    of_container.any(|file| {
+        let cached = fs::read(file.path()).ok();
+        let cached = cached.and_then(|bytes| Json::parse(&bytes, "cached result").ok());
+        let netns = cached
+            .as_ref()
+            .and_then(|cached| cached.get("netns")?.as_str());
+        netns.is_some_and(|path| netns_at(Path::new(path)) != Netns::Gone)
+    })
 }
 
 /// Returns the containers of a stale status that are gone, for a pod with these records: none if one
@@ -170,7 +192,7 @@ fn republish(pod: &ObjectName, conflist: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_core::cni::{Attachment, Json, Owner};
+    use braid_core::cni::{Attachment, Owner};
     use braid_core::name::IfName;
     use braid_node::store::record::{Attached, Key, Owed};
 
@@ -203,6 +225,20 @@ mod tests {
             entries.push(Json::object_of(fields));
         }
         Json::Array(entries).pretty()
+    }
+
+    #[test]
+    fn a_container_with_a_namespace_lives_without_its_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |id: &str, netns: &str| {
+            let text = format!(r#"{{"kind":"cniCacheV1","netns":"{netns}"}}"#);
+            let path = folder.path().join(format!("pods-{id}-eth0"));
+            std::fs::write(path, text).expect("written");
+        };
+        write("alive", "/proc/self/ns/net");
+        write("dead", &folder.path().join("gone").display().to_string());
+        let found = ["alive", "dead", "other"].map(|id| has_namespace(folder.path(), id));
+        assert_eq!(found, [true, false, false]);
     }
 
     #[test]

@@ -32,7 +32,17 @@ pub(super) struct Turn {
 impl Turns {
     /// Begins the pod's next turn.
     pub(super) fn next(&self, uid: &str) -> Turn {
+        self.next_in(&mut self.lock(), uid)
+    }
+
+    /// Begins a turn of the pod if no other one lives: no call is about to write its status.
+    pub(super) fn if_idle(&self, uid: &str) -> Option<Turn> {
         let mut numbers = self.lock();
+        let is_idle = !numbers.newest.contains_key(uid);
+        is_idle.then(|| self.next_in(&mut numbers, uid))
+    }
+
+    fn next_in(&self, numbers: &mut Numbers, uid: &str) -> Turn {
         numbers.last += 1;
         let number = numbers.last;
         numbers.newest.insert(uid.to_owned(), number);
@@ -46,12 +56,6 @@ impl Turns {
             number,
             writer,
         }
-    }
-
-    /// Begins a turn of the pod if no other one lives: no call is about to write its status.
-    pub(super) fn if_idle(&self, uid: &str) -> Option<Turn> {
-        let is_idle = !self.lock().newest.contains_key(uid);
-        is_idle.then(|| self.next(uid))
     }
 
     fn lock(&self) -> MutexGuard<'_, Numbers> {
