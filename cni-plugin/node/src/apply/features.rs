@@ -98,8 +98,8 @@ pub fn is_in_container() -> bool {
     folder.is_some() && folder != run
 }
 
-/// Stores results in the cache. A hidden feature keeps its result of the node. If storing fails, the error is logged, and a later call probes the
-/// kernel again.
+/// Stores results in the cache. A hidden feature keeps its result of the node. If storing fails, the
+/// error is logged, and a later call probes the kernel again.
 fn note(known: &mut KnownFeatures, found: &[(&'static Probe, Finding)], log: &Log) {
     let mut stored = known.clone();
     let visible = found.iter().filter(|(probe, _)| !is_hidden(probe.feature));

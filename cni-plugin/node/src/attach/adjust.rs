@@ -206,6 +206,7 @@ fn plugins(
     attached.note(result.as_ref());
     let requested = wanted.attached();
     (attached.conf, attached.asked) = (requested.conf, requested.asked);
+    attached.device = requested.device;
     attached.default_route = requested.default_route;
     Ok(steps)
 }

@@ -51,9 +51,12 @@ fn is_late<T>(exchanged: &io::Result<T>) -> bool {
         .is_err_and(|err| err.kind() == ErrorKind::TimedOut)
 }
 
-/// Waits until a program has terminated, at most until `end`.
+/// Waits until a program has terminated, at most until `end`. Does not wait where there is no
+/// descriptor of the process.
 fn await_end(child: &Child, end: Instant) -> io::Result<()> {
-    let process = process(child)?;
+    let Ok(process) = process(child) else {
+        return Ok(());
+    };
     loop {
         let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         if poll_until(&mut fds, end)? {

@@ -87,7 +87,9 @@ pub(super) fn give(
         let former = on.held.former(network);
         asked.push(Asked { resource, former });
     }
-    let assigned = assign(&asked, &given.by_resource, &on.held.used)?;
+    let mut used = on.held.used.clone();
+    used.extend(networks.iter().filter_map(Network::device));
+    let assigned = assign(&asked, &given.by_resource, &used)?;
     let of_each = networks.into_iter().zip(assigned);
     of_each
         .map(|(mut network, assigned)| {
