@@ -53,7 +53,7 @@ impl Streams {
                     follow(at, &mut child, send.clone());
                     streams.children.push(child);
                 }
-                // Nobody receives yet, so the thread waits.
+                // The events are not received yet, so another thread waits.
                 Err(words) => {
                     let send = send.clone();
                     thread::spawn(move || send.send((at, Event::End(words))));
@@ -115,7 +115,7 @@ fn lines(at: usize, stdout: Option<ChildStdout>, send: &SyncSender<(usize, Event
     loop {
         let mut line = String::new();
         let read = stdout.by_ref().take(MOST_BYTES).read_line(&mut line);
-        // An end without a newline is an interrupted line, or one that is too long.
+        // A line without its end was interrupted, or is too long.
         if read.is_err() || !line.ends_with('\n') {
             return;
         }
