@@ -31,8 +31,25 @@ pub(crate) struct Toolchain {
     cc: PathBuf,
 }
 
-/// Options of cargo that build the standard library, because Debian has no package of it for musl.
-const LIBRARY: [&str; 2] = ["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="];
+/// Strategy of a panic.
+#[derive(Clone, Copy)]
+enum Panic {
+    /// Shipped programs end without a backtrace.
+    Abort,
+    /// The test harness catches the panic of a test.
+    Unwind,
+}
+
+impl Panic {
+    /// Returns cargo's options for the parts of the standard library. Debian has no package of it
+    /// for musl.
+    fn library(self) -> &'static [&'static str] {
+        match self {
+            Self::Abort => &["-Zbuild-std=std,panic_abort", "-Zbuild-std-features="],
+            Self::Unwind => &["-Zbuild-std=std,panic_unwind,test", "-Zbuild-std-features="],
+        }
+    }
+}
 
 impl Toolchain {
     /// Returns the compiler for this machine's architecture; `None` if a part of it is missing.
@@ -81,7 +98,7 @@ impl Toolchain {
     /// Builds `program` and returns its path; `options` are code generation options for the crate
     /// of the program only.
     pub(crate) fn build(&self, program: &str, options: &[&str]) -> Result<PathBuf> {
-        let mut build = self.cargo("rustc")?;
+        let mut build = self.cargo("rustc", Panic::Abort)?;
         build.args(["--release", "--package", program, "--bin", program, "--"]);
         sh::run(build.args(options.iter().flat_map(|option| ["-C", option])))?;
         Ok(self
@@ -91,14 +108,21 @@ impl Toolchain {
             .join(program))
     }
 
+    /// Returns a cargo command that builds tests and runs them in `runner`.
+    pub(crate) fn tests(&self, runner: &Path) -> Result<Command> {
+        let mut test = self.cargo("test", Panic::Unwind)?;
+        test.env(self.variable("RUNNER"), runner);
+        Ok(test)
+    }
+
     /// Returns a cargo command for the target.
-    fn cargo(&self, verb: &str) -> Result<Command> {
+    fn cargo(&self, verb: &str, panic: Panic) -> Result<Command> {
         let target = self.target();
         let mut cargo = match &self.from_source {
             None => sh::cmd("cargo", [verb, "--quiet", "--locked"]),
             Some(compiler) => {
                 let mut cargo = compiler.cargo(verb);
-                cargo.args(LIBRARY);
+                cargo.args(panic.library());
                 cargo
             }
         };

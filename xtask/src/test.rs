@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  foreground tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ chart (1) ─ api (3) ─ cluster (1, 2, 3)
-//!  background release (2)
+//!  background release (2) ─ arm64, image (with --all)
 //!  background reference (1) ─ kubernetes (3)
 //!  background kernels (after netns, with --all after cluster, 2)
 //! ```
@@ -14,6 +14,7 @@
 //! the API server, the cluster and other kernels, and runs only a part of the crash tests and of
 //! the tests in network namespaces.
 
+mod arm64;
 mod command;
 pub(crate) mod journal;
 mod lane;
@@ -171,6 +172,13 @@ fn lanes(args: &Args) -> Vec<Lane> {
         behind.push(vec![stage(RELEASE, &[], 40, |_| {
             dist::unordered().map(drop)
         })]);
+        if args.all {
+            // Each builds for minutes.
+            behind[1].push(stage("arm64", &[], 60, |_| arm64::run()));
+            behind[1].push(stage("image", &[RELEASE], 60, |_| {
+                xtask(&["image", "--unordered"])
+            }));
+        }
         // The tests on this machine's kernel record the tests that this stage has to run. With
         // `--all` the stage needs the whole machine.
         let after = Some(if args.all { "cluster" } else { "netns" });
