@@ -23,21 +23,20 @@ pub struct Ended {
 }
 
 /// Passes `input` to a program, reads its outputs, and waits for the program to terminate. The
-/// program's streams must be pipes. Waits for the program even if the pipes cannot be read. The
-/// program need not read its input. Kills a program that runs, or whose outputs are open, after
-/// `limit`, and returns [`ErrorKind::TimedOut`].
+/// program's streams must be pipes. The program need not read its input. If a pipe cannot be read, or
+/// the program still runs or its outputs are open after `limit`, kills the program. The limit's error
+/// is [`ErrorKind::TimedOut`].
 pub fn wait(mut child: Child, input: &[u8], limit: Duration) -> io::Result<Ended> {
     let end = Instant::now() + limit;
-    let exchanged = exchange(&mut child, input, end);
-    let ended = match &exchanged {
-        Err(err) if err.kind() == ErrorKind::TimedOut => Err(ErrorKind::TimedOut.into()),
-        _ => await_end(&child, end),
-    };
-    if is_late(&ended) {
+    let outputs = exchange(&mut child, input, end).and_then(|outputs| {
+        await_end(&child, end)?;
+        Ok(outputs)
+    });
+    if outputs.is_err() {
         child.kill()?;
     }
     let status = child.wait()?;
-    let ((stdout, stderr), ()) = (exchanged?, ended?);
+    let (stdout, stderr) = outputs?;
     Ok(Ended {
         status,
         stdout,
@@ -45,15 +44,9 @@ pub fn wait(mut child: Child, input: &[u8], limit: Duration) -> io::Result<Ended
     })
 }
 
-fn is_late<T>(exchanged: &io::Result<T>) -> bool {
-    exchanged
-        .as_ref()
-        .is_err_and(|err| err.kind() == ErrorKind::TimedOut)
-}
-
-/// Waits until a program has terminated, at most until `end`. Does not wait where there is no
-/// descriptor of the process.
-fn await_end(child: &Child, end: Instant) -> io::Result<()> {
+/// Waits until a program has terminated. Fails with [`ErrorKind::TimedOut`] at `end`. Does not wait
+/// where there is no descriptor of the process.
+pub fn await_end(child: &Child, end: Instant) -> io::Result<()> {
     let Ok(process) = process(child) else {
         return Ok(());
     };

@@ -2,9 +2,10 @@
 
 use super::agents::Node;
 use super::kubectl::{self, Kubectl, MOST_BYTES, one_line};
+use braid_node::sys::outputs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,14 +66,7 @@ impl Streams {
 
     /// Waits a moment for the next event of a node, which is named by its position.
     pub(super) fn next(&mut self) -> Option<(usize, Event)> {
-        match self.events.recv_timeout(POLL) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => {
-                thread::sleep(POLL);
-                None
-            }
-        }
+        self.events.recv_timeout(POLL).ok()
     }
 }
 
@@ -82,10 +76,8 @@ impl Drop for Streams {
         self.inputs.clear();
         let end = Instant::now() + GRACE;
         for child in &mut self.children {
-            while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
-                thread::sleep(POLL);
-            }
-            // kubectl may have ended already.
+            // kubectl may have ended already, or does not end.
+            let _ = outputs::await_end(child, end);
             let _ = child.kill();
             let _ = child.wait();
         }
