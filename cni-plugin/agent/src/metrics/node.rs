@@ -3,7 +3,6 @@
 //! A pod that is gone is in no later state, so its series go with it.
 
 use braid_core::cni::Error;
-use braid_core::k8s::settings::PodRef;
 use braid_node::attach::call_conf;
 use braid_node::attach::shaped::{self, Direction};
 use braid_node::attach::usage::{Usage, UsageReader};
@@ -62,7 +61,7 @@ impl NodeState {
     /// Adds the counters of an attachment to the counters of its pod. A pod has several containers while its
     /// sandbox is replaced.
     fn add_shaped(&mut self, attached: &Attached, directions: &[Direction]) {
-        let Ok(Some(pod)) = PodRef::of(&attached.args) else {
+        let Some(pod) = attached.pod() else {
             return;
         };
         for direction in directions {

@@ -20,7 +20,7 @@ use braid_node::apply::host::{Machine, This};
 use braid_node::attach::repair::{self, Links, Restored};
 use braid_node::log::Log;
 use braid_node::store::holder::is_alive;
-use braid_node::store::record::{self, Record};
+use braid_node::store::record::{self, Attached, Record};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
@@ -236,7 +236,7 @@ fn outcome(record: &Record, result: Result<Vec<Restored>, Failure>) -> Outcome {
     let first = record.attachments.first();
     Outcome {
         container_id: record.key.owner.container_id.clone(),
-        pod: first.and_then(|first| PodRef::of(&first.args).ok().flatten()),
+        pod: first.and_then(Attached::pod),
         result,
     }
 }

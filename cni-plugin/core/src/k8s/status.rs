@@ -185,8 +185,8 @@ pub fn containers(value: Option<&str>) -> Vec<String> {
     containers
 }
 
-/// True if the annotation's value is not what the attachments of a running container need: braid's
-/// entries are of other networks than `names`, or of a container for which `is_gone` returns true.
+/// True if the annotation's value contradicts the attachments of a running container: braid's entries
+/// are of other networks than `names`, or of a container for which `is_gone` returns true.
 ///
 /// A value with entries of other programs alone is theirs. Without any entry, a pod with the default
 /// network alone needs none. Entries of another running container are newer, or are about to be

@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Features whose probes need files of the node that the agent's container lacks: `/dev/net/tun` and
-/// cgroup2.
+/// Features with probes that read `/dev/net/tun` and cgroup2 of the node. The agent's container has
+/// neither file.
 const OF_FILES: [Feature; 2] = [Feature::Tun, Feature::CgroupBpf];
 
 /// Path of the cache. It is on a tmpfs, as the results are only valid for the running kernel.

@@ -8,7 +8,6 @@ use super::output::{self, Format};
 use super::shaped::{self, Direction, short};
 use super::{Outcome, install};
 use braid_core::cni::{Json, NetConf, NetConfList};
-use braid_core::k8s::settings::PodRef;
 use braid_core::name::Ns;
 use braid_core::plan::step::Step;
 use braid_core::plan::thing::shaping::Traffic;
@@ -114,8 +113,7 @@ fn shown(record: &Record, age: Duration, netns: Netns) -> Vec<AttachmentStatus> 
 
 /// Returns `<namespace>/<name>` of an attachment's pod, if the runtime passed it.
 pub(super) fn pod_of(attached: &Attached) -> Option<String> {
-    let pod = PodRef::of(&attached.args).ok()??;
-    Some(pod.name.to_string())
+    attached.pod().map(|pod| pod.name.to_string())
 }
 
 fn addresses(attached: &Attached) -> Vec<String> {

@@ -121,7 +121,7 @@ fn kernel<W: Write>(
     report.listing(&format!("{folder}/nftables.json"), tables)
 }
 
-/// Adds the records. Returns those of this boot.
+/// Adds the records. Returns the records of this boot.
 fn all_records<W: Write>(report: &mut Report<W>) -> io::Result<Vec<Record>> {
     let dated = record::list_dated().unwrap_or_else(|err| {
         report.error(format_args!("records.json: {err}"));

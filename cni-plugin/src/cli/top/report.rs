@@ -25,7 +25,7 @@ pub(in crate::cli) struct InterfaceTraffic {
     pub(in crate::cli) tx_bits_per_second: u64,
     pub(in crate::cli) rx_packets_per_second: u64,
     pub(in crate::cli) tx_packets_per_second: u64,
-    /// Packets that the interface dropped, apart from those of limits.
+    /// Packets that the interface itself dropped. Limits count their dropped packets in `bandwidth`.
     pub(in crate::cli) rx_dropped_per_second: u64,
     pub(in crate::cli) tx_dropped_per_second: u64,
     /// Limited directions.

@@ -37,7 +37,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns the devices of a container whose attachments with the indices `leaving` leave or
+    /// Returns the devices in a container's record. The attachments with the indices `leaving` leave or
     /// change.
     pub(super) fn of(record: &Record, leaving: &[usize]) -> Self {
         let mut held = Self::default();

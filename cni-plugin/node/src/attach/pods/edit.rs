@@ -110,7 +110,7 @@ pub fn republish(
     }
 }
 
-/// True if a pod's `network-status` is not what the record of its container needs.
+/// True if a pod's `network-status` contradicts the record of its container.
 /// `is_gone` is true for a container without a record.
 pub fn is_stale(record: &Record, published: Option<&str>, is_gone: &dyn Fn(&str) -> bool) -> bool {
     let names: Vec<String> = record.attachments.iter().map(Attached::name).collect();

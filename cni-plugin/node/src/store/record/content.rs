@@ -6,6 +6,7 @@ use crate::{Context, Error as NodeError};
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::device_info::Device;
+use braid_core::k8s::settings::PodRef;
 use braid_core::name::IfName;
 use braid_core::plan::step::Step;
 use serde::{Deserialize, Serialize};
@@ -283,6 +284,11 @@ impl Attached {
             left: None,
             is_unsettled: false,
         }
+    }
+
+    /// Returns the pod of the call; `None` if the runtime passed none, or none that can be parsed.
+    pub fn pod(&self) -> Option<PodRef> {
+        PodRef::of(&self.args).ok()?
     }
 
     /// Returns the network's name for the status: the name of its `NetworkAttachmentDefinition`, or else
