@@ -317,6 +317,17 @@ fn mode_auto_takes_the_direct_path_while_it_passes_packets_of_pods() {
         await_device(ns, range, "other");
     }
     assert_pings(pair.host(), "10.102.1.5", "10.102.2.5", 1472);
+    // An uplink that goes down takes the direct route with it.
+    pair.host().run("ip link set other down");
+    await_device(pair.host(), "10.102.2.0/24", LINK);
+    await_true("an event", || {
+        let repairs = super::node::events(&pair, "Repaired");
+        let mut notes = repairs.iter().filter_map(|event| event["note"].as_str());
+        notes.any(|note| note.contains("lost route: ip route add 10.102.2.0/24 via 10.102.2.0"))
+    });
+    pair.host().run("ip link set other up");
+    await_device(pair.host(), "10.102.2.0/24", "other");
+    assert!(super::node::events(&pair, "RepairPaused").is_empty());
     pair.other.run("nft -f /run/cloud.nft");
     for (ns, range) in [
         (pair.host(), "10.102.2.0/24"),

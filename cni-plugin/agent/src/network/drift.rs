@@ -69,7 +69,8 @@ impl Settled {
             }
             // The link is created again with its settings, or is no longer needed.
             Change::DeleteLink | Change::HandOver(_) => false,
-            Change::Add(thing) | Change::Replace(thing) => self.has(thing),
+            Change::Add(thing) => self.has(thing) || self.has_direct(thing),
+            Change::Replace(thing) => self.has(thing),
             Change::Delete(thing) => self.is_known && !self.has(thing),
         }
     }
@@ -79,8 +80,19 @@ impl Settled {
         let Thing::Route(route) = thing else {
             return false;
         };
-        let is_direct = matches!(route.dev, Dev::Index(_));
-        is_direct && (is_flapping || !self.desired.contains(route) && route.table == Table::Main)
+        let was_direct = matches!(route.dev, Dev::Index(_)) || self.has_direct(thing);
+        was_direct && (is_flapping || !self.desired.contains(route) && route.table == Table::Main)
+    }
+
+    /// True for a route to a range to which the agent had set a direct one. If it is added, the
+    /// kernel has lost the direct one.
+    fn has_direct(&self, thing: &Thing) -> bool {
+        let Thing::Route(route) = thing else {
+            return false;
+        };
+        let mut routes = self.state.routes.iter();
+        let key = (route.table, route.dst);
+        routes.any(|set| (set.table, set.dst) == key && matches!(set.dev, Dev::Index(_)))
     }
 
     fn has(&self, thing: &Thing) -> bool {
@@ -280,5 +292,27 @@ mod tests {
         assert_eq!(repairs(&settled, &lost, &down, true), []);
         settle(&mut settled, &down);
         assert_eq!(repairs(&settled, &lost, &desired, false), once);
+    }
+    #[test]
+    fn a_route_through_vxlan_in_place_of_a_lost_direct_one_is_a_repair_that_does_not_count() {
+        let desired = desired();
+        let mut settled = settled(&desired);
+        let mut indirect = desired.clone();
+        let routes = &mut indirect.state.routes;
+        routes.remove(&route("10.3.0.0/24", Dev::Index(7)));
+        routes.insert(route("10.3.0.0/24", Dev::Vxlan));
+        let present = carried_out(&desired);
+        assert_eq!(repairs(&settled, &present, &indirect, false), [], "a path");
+        let mut lost = present;
+        lost.state
+            .routes
+            .remove(&route("10.3.0.0/24", Dev::Index(7)));
+        for is_flapping in [true, false] {
+            let found = repairs(&settled, &lost, &indirect, is_flapping);
+            assert_eq!(found, [(Kind::Route, false)]);
+        }
+        settle(&mut settled, &indirect);
+        let found = repairs(&settled, &carried_out(&indirect), &desired, true);
+        assert_eq!(found, [], "the direct path passes again");
     }
 }
