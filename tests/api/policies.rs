@@ -3,6 +3,7 @@
 use crate::json;
 use crate::server::{self, Server};
 use braid_core::k8s::NETWORK_STATUS;
+use braid_testbed::chart;
 use braid_tests::Value;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ const OTHER_FIELD: &str = "denied request: only the annotation k8s.v1.cni.cncf.i
 const FLANNEL: &str = "ValidatingAdmissionPolicy 'braid-flannel' with binding 'braid-flannel'";
 const NOT_OWN: &str = "denied request: only the own Node";
 const NOT_FLANNELS: &str = "denied request: only flannel's annotations";
+const NODE: &str = "ValidatingAdmissionPolicy 'braid-node' with binding 'braid-node'";
+const OTHER_STATUS: &str = "denied request: only the condition NetworkUnavailable";
 const UNBOUND: &str = "denied request: only tokens that are bound to the own Node";
 
 /// Nodes `<test>-1` and `<test>-2`, and a namespace with a pod on each and one on none.
@@ -77,7 +80,16 @@ impl Nodes {
 
     /// Patches a Node.
     fn patch_node(&self, with: &str, number: u8, patch: &Value) -> Result<(), Refusal> {
-        let path = format!("/api/v1/nodes/{}", self.node(number));
+        self.patch_path(with, &self.node(number), patch)
+    }
+
+    /// Patches the status of a Node.
+    fn patch_node_status(&self, with: &str, number: u8, patch: &Value) -> Result<(), Refusal> {
+        self.patch_path(with, &format!("{}/status", self.node(number)), patch)
+    }
+
+    fn patch_path(&self, with: &str, path: &str, patch: &Value) -> Result<(), Refusal> {
+        let path = format!("/api/v1/nodes/{path}");
         let patched = self
             .server
             .request(with, ["PATCH", &path, "json-patch+json"], patch);
@@ -298,6 +310,74 @@ fn a_token_writes_only_flannels_annotations_of_its_node() {
             assert_refused(&outcome, FLANNEL, NOT_FLANNELS);
         }
     }
+}
+
+#[test]
+fn a_token_writes_only_the_condition_network_unavailable_of_its_node() {
+    let Some(nodes) = Nodes::new("policy-node") else {
+        return;
+    };
+    if let Some(why) = chart::missing() {
+        braid_tests::feature::tell_skip("policies::policy-node", &why);
+        return;
+    }
+    let text = chart::render(&["--set=node.clearNetworkUnavailable=true"]).expect("the chart");
+    for object in chart::objects(&text).expect("objects") {
+        if object["metadata"]["name"] == "braid-node" {
+            nodes.server.kubectl(&["apply", "-f", "-"], Some(&object));
+        }
+    }
+    let conditions = |unavailable: &str| {
+        json!([
+            {"type": "Ready", "status": "True"},
+            {"type": "NetworkUnavailable", "status": unavailable},
+        ])
+    };
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        "capacity": {"cpu": "2"},
+        "conditions": conditions("True"),
+    }});
+    for number in [1, 2] {
+        let (name, patch) = (nodes.node(number), format!("--patch={status}"));
+        let patch = ["patch", "node", &name, "--subresource=status", &patch];
+        nodes.server.kubectl(&patch, None);
+    }
+    let own = nodes.server.bound_token("braid", "Node", &nodes.node(1));
+    let unbound = nodes.server.create_token("braid");
+    let replace = |path: &str, value: &Value| json!({"op": "add", "path": path, "value": value});
+    let clear = replace("/status/conditions", &conditions("False"));
+    let first = json!([clear]);
+    nodes.await_refusal(|nodes| nodes.patch_node_status(&own, 2, &first));
+    let outcome = nodes.patch_node_status(&own, 2, &first);
+    assert_refused(&outcome, NODE, NOT_OWN);
+    let outcome = nodes.patch_node_status(&unbound, 1, &first);
+    assert_refused(&outcome, NODE, NOT_OWN);
+    nodes
+        .patch_node_status(&own, 1, &first)
+        .expect("the condition of the own Node");
+    for change in [
+        replace("/status/conditions/0/status", &json!("False")),
+        json!({"op": "remove", "path": "/status/conditions/0"}),
+        replace("/status/addresses/0/address", &json!("192.0.2.9")),
+        json!({"op": "remove", "path": "/status/addresses"}),
+        replace("/status/capacity/cpu", &json!("64")),
+        replace("/status/allocatable", &json!({"cpu": "64"})),
+        replace("/status/images", &json!([{"names": ["a"]}])),
+        replace("/status/nodeInfo/machineID", &json!("a")),
+        replace("/status/daemonEndpoints/kubeletEndpoint/Port", &json!(1)),
+        replace("/metadata/annotations", &json!({"a": "1"})),
+        replace("/metadata/labels", &json!({"role": "a"})),
+        replace("/metadata/finalizers", &json!(["a.example/b"])),
+    ] {
+        for patch in [json!([change]), json!([clear, change])] {
+            let outcome = nodes.patch_node_status(&own, 1, &patch);
+            assert_refused(&outcome, NODE, OTHER_STATUS);
+        }
+    }
+    // The right is for the status alone.
+    let label = json!([replace("/metadata/labels", &json!({"role": "a"}))]);
+    assert!(nodes.patch_node(&own, 1, &label).is_err());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Effect of each value on the rendered objects.
 
-use crate::table::{FLANNEL, LEFT_OUT, ROWS};
+use crate::table::{FLANNEL, LEFT_OUT, NODE, ROWS};
 use crate::{committed, lacks_helm, name, rendered};
 use braid_testbed::chart::{self, CHART};
 use braid_tests::Value;
@@ -97,17 +97,22 @@ fn values_that_leave_out_objects_leave_out_all_of_their_kinds() {
 }
 
 #[test]
-fn flannel_adds_rights_and_its_folder() {
-    if lacks_helm("flannel") {
+fn values_that_add_objects_add_all_of_them_and_change_their_fields_alone() {
+    if lacks_helm("added") {
         return;
     }
-    let is_added = |object: &Value| FLANNEL.objects.contains(&&*name(object));
-    let (added, others): (Vec<_>, Vec<_>) =
-        rendered(&[FLANNEL.value]).into_iter().partition(is_added);
-    assert_eq!(added.len(), FLANNEL.objects.len());
-    assert_eq!(added, committed("deploy/flannel.yaml"));
-    let changed = changes(&fields(&rendered(&[])), &fields(&others));
-    assert!(changed.iter().eq(FLANNEL.effect), "{changed:?}");
+    let before = fields(&rendered(&[]));
+    for addition in [FLANNEL, NODE] {
+        let is_added = |object: &Value| addition.objects.contains(&&*name(object));
+        let (added, others): (Vec<_>, Vec<_>) =
+            rendered(&[addition.value]).into_iter().partition(is_added);
+        assert_eq!(added.len(), addition.objects.len(), "{}", addition.value);
+        let changed = changes(&before, &fields(&others));
+        assert!(changed.iter().eq(addition.effect), "{changed:?}");
+        if addition.value == FLANNEL.value {
+            assert_eq!(added, committed("deploy/flannel.yaml"));
+        }
+    }
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn another_name_is_that_of_all_objects_and_of_the_account_in_the_policies() {
         return;
     }
     let text = |values: &[&str]| Value::from(rendered(values)).to_string();
-    let mut expected = text(&["--set=flannel.enabled=true"]);
+    let mut expected = text(&[FLANNEL.value, NODE.value]);
     for (before, after) in [
         ("\"name\":\"braid", "\"name\":\"net"),
         ("\"policyName\":\"braid", "\"policyName\":\"net"),
@@ -137,7 +142,7 @@ fn another_name_is_that_of_all_objects_and_of_the_account_in_the_policies() {
         assert!(expected.contains(before), "{before}");
         expected = expected.replace(before, after);
     }
-    let named = text(&["--set=flannel.enabled=true", "--set=nameOverride=net"]);
+    let named = text(&[FLANNEL.value, NODE.value, "--set=nameOverride=net"]);
     assert_eq!(named, expected);
 }
 
@@ -163,7 +168,10 @@ fn the_tables_have_each_value() {
     places("", &committed(&format!("{CHART}/values.yaml"))[0], &mut all);
     let rows = ROWS.iter().map(|row| row.values);
     let others = LEFT_OUT.iter().map(|(value, _)| *value);
-    let set: Vec<&str> = rows.chain(others).chain([FLANNEL.value]).collect();
+    let set: Vec<&str> = rows
+        .chain(others)
+        .chain([FLANNEL.value, NODE.value])
+        .collect();
     let lacks = |place: &&String| {
         let is_set = |value: &&&str| {
             let mut words = value.split(' ').filter_map(|word| word.split_once('='));

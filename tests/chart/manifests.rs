@@ -28,7 +28,10 @@ fn the_kinds_stay_when_the_release_is_uninstalled() {
     if lacks_helm("kinds") {
         return;
     }
-    for object in rendered(&["--set=flannel.enabled=true"]) {
+    for object in rendered(&[
+        "--set=flannel.enabled=true",
+        "--set=node.clearNetworkUnavailable=true",
+    ]) {
         let policy = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
         let is_kept = object["kind"] == "CustomResourceDefinition";
         assert_eq!(*policy == "keep", is_kept, "{}", name(&object));

@@ -243,6 +243,17 @@ pub(crate) struct Addition {
     pub(crate) effect: &'static [&'static str],
 }
 
+pub(crate) const NODE: Addition = Addition {
+    value: "--set=node.clearNetworkUnavailable=true",
+    objects: &[
+        "ClusterRole/braid-node",
+        "ClusterRoleBinding/braid-node",
+        "ValidatingAdmissionPolicy/braid-node",
+        "ValidatingAdmissionPolicyBinding/braid-node",
+    ],
+    effect: &["+ ConfigMap/braid data.config.yaml.clearNetworkUnavailable: true"],
+};
+
 pub(crate) const FLANNEL: Addition = Addition {
     value: "--set=flannel.enabled=true",
     objects: &[

@@ -1,6 +1,5 @@
 //! The agent's loop: objects and time in, changes of the node out.
 
-use crate::api;
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
@@ -27,7 +26,7 @@ use crate::network::{mark, mtu, types};
 use crate::options::Options;
 use crate::repair::pods;
 use crate::serve::reports::Reports;
-use crate::{garbage, reconcile, serve, sight};
+use crate::{api, condition, garbage, reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -319,7 +318,11 @@ impl Agent<'_> {
             return RESYNC;
         }
         self.reported.without_range = None;
-        let next = match self.set_up().await {
+        let set_up = match self.set_up().await {
+            Ok(None) => self.clear_condition().await.map(|()| None),
+            not_ready => not_ready,
+        };
+        let next = match set_up {
             Ok(None) => {
                 let was_ready = self.readiness.borrow().reason.is_none();
                 if self.reported.reason.take().is_some() || !was_ready {
@@ -443,6 +446,18 @@ impl Agent<'_> {
         let reason = self.write_conflist(&network, Some(own))?;
         failed.map_or(Ok(()), Err).and(accepted)?;
         Ok(reason)
+    }
+
+    /// Ends the condition `NetworkUnavailable` of a node that is set up, if the configuration says so.
+    async fn clear_condition(&self) -> Result<(), Error> {
+        let config = self.configuration.valid();
+        let own = self.index.node(&self.options.node_name);
+        match own.filter(|own| own.is_network_unavailable) {
+            Some(own) if config.is_some_and(|config| config.clear_network_unavailable) => {
+                condition::clear(&self.client, own).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Chooses the default network. The inner error is the reason why there is none yet.

@@ -23,6 +23,7 @@
 mod agent;
 mod api;
 pub mod cluster;
+mod condition;
 pub mod configuration;
 pub mod credentials;
 mod error;

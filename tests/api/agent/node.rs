@@ -415,3 +415,63 @@ fn a_node_without_a_range_has_an_event_and_is_ready_once_it_gets_one() {
     server.kubectl(&["patch", "node", &name, patch], None);
     await_true("readiness", is_ready);
 }
+
+#[test]
+fn a_condition_that_keeps_pods_away_ends_when_the_node_is_ready_if_the_configuration_says_so() {
+    let Some(pair) = Pair::new("agent-condition", 194) else {
+        return;
+    };
+    let server = pair.world.server;
+    let name = &pair.names[0];
+    let set = || {
+        let conditions = json!([
+            {"type": "Ready", "status": "False", "reason": "a"},
+            {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"},
+        ]);
+        let patch = format!("--patch={}", json!({"status": {"conditions": conditions}}));
+        let patch = ["patch", "node", name, "--subresource=status", &patch];
+        server.kubectl(&patch, None);
+    };
+    let condition = |kind: &str| {
+        let node = server.kubectl(&["get", "node", name, "-o", "json"], None);
+        let mut node: Value = serde_json::from_str(&node).expect("JSON");
+        let mut found = node["status"]["conditions"].take();
+        let conditions = found.as_array_mut().expect("conditions");
+        conditions.retain(|condition| condition["type"] == kind);
+        assert_eq!(conditions.len(), 1, "{kind}");
+        let [status, reason] = ["status", "reason"].map(|key| conditions[0][key].clone());
+        (status, reason)
+    };
+    let cleared = || condition("NetworkUnavailable") == (json!("False"), json!("BraidIsReady"));
+    set();
+    configure(&pair, "mode: direct");
+    let _agent = pair.start_as_configured();
+    await_true("readiness", is_ready);
+    assert!(!cleared(), "the configuration does not say so");
+    // Without the right the node is not usable.
+    configure(&pair, "{mode: direct, clearNetworkUnavailable: true}");
+    await_body("clear the condition NetworkUnavailable of Node");
+    assert!(!is_ready() && !cleared());
+    let (role, namespace) = (
+        format!("{}-node", pair.world.namespace),
+        &pair.world.namespace,
+    );
+    let right = ["--verb=patch", "--resource=nodes/status"];
+    server.kubectl(
+        &[&["create", "clusterrole", &role], &right[..]].concat(),
+        None,
+    );
+    let binding = [
+        "create",
+        "clusterrolebinding",
+        &role,
+        &format!("--clusterrole={role}"),
+        &format!("--serviceaccount={namespace}:agent"),
+    ];
+    server.kubectl(&binding, None);
+    await_true("the end of the condition", cleared);
+    assert_eq!(condition("Ready"), (json!("False"), json!("a")));
+    await_true("readiness", is_ready);
+    set();
+    await_true("the end of the condition", cleared);
+}

@@ -6,6 +6,7 @@
 //! mtu: 0
 //! vxlan: {id: 4626, port: 4789}
 //! noMasquerade: [10.8.0.0/16]
+//! clearNetworkUnavailable: false
 //! log: {level: info, format: text}
 //! ```
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub vxlan: Vxlan,
     /// Destinations that see the addresses of pods, beside pods and nodes of the cluster.
     pub no_masquerade: Vec<IpNet>,
+    /// Ends the condition `NetworkUnavailable` of the node when it is ready.
+    pub clear_network_unavailable: bool,
     /// Log of the agent.
     pub log: Log,
 }
@@ -232,6 +235,7 @@ type: bridge
 mtu: 1400
 vxlan: {id: 7, port: 8472}
 noMasquerade: [10.8.0.0/16, 'fd08::/48']
+clearNetworkUnavailable: true
 log:
   level: debug
   format: json
@@ -245,6 +249,7 @@ log:
                 mtu: Some(1400),
                 vxlan: Vxlan { id: 7, port: 8472 },
                 no_masquerade: ranges.to_vec(),
+                clear_network_unavailable: true,
                 log: Log {
                     level: Level::Debug,
                     format: Format::Json,

@@ -1,4 +1,4 @@
-//! A Node object: the ranges of its pods and its addresses.
+//! A Node object: the ranges of its pods, its addresses, and a condition of its network.
 
 use super::flannel::Annotations;
 use ipnet::IpNet;
@@ -9,6 +9,8 @@ use std::net::IpAddr;
 
 /// Address type that kubelets and routes use.
 const INTERNAL: &str = "InternalIP";
+/// Type of the condition that keeps pods away from a node without routes.
+pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// The fields of a Node object that the agent reads. All others, such as the list of images, are
 /// skipped while parsing.
@@ -28,6 +30,9 @@ pub struct NodeStatus {
     /// Addresses of all types.
     #[serde(default)]
     addresses: Vec<TypedAddress>,
+    /// Conditions of all types.
+    #[serde(default)]
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -35,6 +40,13 @@ struct TypedAddress {
     #[serde(rename = "type")]
     kind: String,
     address: String,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 /// Returns the resource of [`NodeObject`] for the API.
@@ -55,6 +67,8 @@ pub struct Node {
     pub ranges: Vec<Result<IpNet, String>>,
     /// Addresses of type `InternalIP`. Texts that are not addresses are left out.
     pub addresses: Vec<IpAddr>,
+    /// True if the condition `NetworkUnavailable` is: no pod is placed on the node.
+    pub is_network_unavailable: bool,
     /// Flannel's annotations.
     pub flannel: Annotations,
 }
@@ -76,12 +90,16 @@ impl Node {
                 addresses.push(parsed);
             }
         }
+        let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+        let is_network_unavailable = conditions
+            .any(|condition| condition.kind == NETWORK_UNAVAILABLE && condition.status == "True");
         Some(Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
             created: metadata.creation_timestamp.as_ref().map_or(0, seconds),
             ranges,
             addresses,
+            is_network_unavailable,
             flannel: metadata
                 .annotations
                 .as_ref()
@@ -126,6 +144,10 @@ mod tests {
                     {"type": "InternalIP", "address": "; reboot"},
                     {"type": "ExternalIP", "address": "203.0.113.1"},
                 ],
+                "conditions": [
+                    {"type": "Ready", "status": "False"},
+                    {"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"},
+                ],
             },
         }))
         .expect("an object");
@@ -142,6 +164,7 @@ mod tests {
                     Err("x".into()),
                 ],
                 addresses: vec!["10.99.0.11".parse().expect("an address")],
+                is_network_unavailable: true,
                 flannel: Annotations::default(),
             }
         );
@@ -164,5 +187,6 @@ mod tests {
         .expect("an object");
         let node = Node::of(&object).expect("a node");
         assert!(node.ranges.is_empty() && node.addresses.is_empty());
+        assert!(!node.is_network_unavailable);
     }
 }

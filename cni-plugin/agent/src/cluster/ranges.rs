@@ -258,6 +258,7 @@ mod tests {
                 .map(|text| text.parse().ok().ok_or((*text).to_owned()))
                 .collect(),
             addresses: Vec::new(),
+            is_network_unavailable: false,
             flannel: Annotations::default(),
         }
     }

@@ -299,6 +299,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: Vec::new(),
+            is_network_unavailable: false,
             flannel: Annotations::default(),
         }
     }

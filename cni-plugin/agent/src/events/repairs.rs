@@ -61,6 +61,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: Vec::new(),
+            is_network_unavailable: false,
             flannel: crate::cluster::flannel::Annotations::default(),
         };
         let news = Warning {

@@ -111,6 +111,7 @@ mod tests {
             created: 0,
             ranges: Vec::new(),
             addresses: vec!["192.0.2.7".parse().expect("an address")],
+            is_network_unavailable: false,
             flannel: Annotations::default(),
         };
         let masquerade = Masquerade::of(

@@ -24,6 +24,7 @@ fn node(name: &str, ranges: &[&str], addresses: &[&str]) -> Node {
         created: 0,
         ranges: parsed.collect(),
         addresses: addresses.iter().map(|text| addr(text)).collect(),
+        is_network_unavailable: false,
         flannel: Annotations::default(),
     }
 }

@@ -51,6 +51,7 @@ fn node(number: u8, annotations: &[&str]) -> Node {
             Ok(range(&format!("fd00:0:0:{number}::/64"))),
         ],
         addresses: vec![addr(&format!("192.0.2.{number}"))],
+        is_network_unavailable: false,
         flannel: Annotations::of(&all),
     }
 }
