@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  foreground tools ─ check ─ build ─ units ─ netns (1, 2) ─ crash ─ e2e ─ chart (1) ─ api (3) ─ cluster (1, 2, 3)
-//!  background release (2) ─ arm64, image (with --all)
+//!  background release (2) ─ arm64 ─ image (with --all)
 //!  background reference (1) ─ kubernetes (3)
 //!  background kernels (after netns, with --all after cluster, 2)
 //! ```
@@ -172,9 +172,8 @@ fn lanes(args: &Args) -> Vec<Lane> {
         behind.push(vec![stage(RELEASE, &[], 40, |_| {
             dist::unordered().map(drop)
         })]);
+        behind[1].push(stage("arm64", &[], 60, |_| arm64::run()));
         if args.all {
-            // Each builds for minutes.
-            behind[1].push(stage("arm64", &[], 60, |_| arm64::run()));
             behind[1].push(stage("image", &[RELEASE], 60, |_| {
                 xtask(&["image", "--unordered"])
             }));
