@@ -1,6 +1,7 @@
 //! Repair of running pods after another program has deleted their objects on the node.
 
 use super::garbage::conf;
+use super::metrics::{scrape, value};
 use super::repair::Again;
 use super::reports::events;
 use super::socket::Served;
@@ -125,6 +126,15 @@ fn rules_of_pods_come_back_after_a_flush_and_those_of_others_stay() {
             call.check(&result).code == 0
         });
         assert!(host.run("nft list tables").contains("table inet guard"));
+    }
+    // STATUS restores the rules before the agent looks, and the agent counts it.
+    let count = || value(&scrape(), "braid_repairs_total{kind=\"table\"}").unwrap_or_default();
+    for command in ["nft delete table inet braid", "nft flush table inet braid"] {
+        let before = count();
+        host.run(command);
+        call.status().ok();
+        call.check(&result).ok();
+        await_true(&format!("a count after {command}"), || count() > before);
     }
     call.del().ok();
 }

@@ -17,7 +17,7 @@ use braid_core::cni::Error as CallError;
 use braid_core::k8s::settings::PodRef;
 use braid_core::k8s::source::{Event, Severity};
 use braid_node::apply::host::{Machine, This};
-use braid_node::attach::repair::{self, Links, Restored};
+use braid_node::attach::repair::{self, Links, Restored, SeenTables};
 use braid_node::log::Log;
 use braid_node::store::holder::is_alive;
 use braid_node::store::record::{self, Attached, Record};
@@ -56,6 +56,7 @@ struct Task {
 #[derive(Default)]
 struct Seen {
     links: Links,
+    tables: SeenTables,
     pace: Pace,
     /// True if rules of pods are still missing.
     is_incomplete: bool,
@@ -188,10 +189,11 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
     let records = record::list().map_err(CallError::from)?;
     if records.is_empty() {
         (seen.links, seen.is_incomplete) = (Links::default(), false);
+        seen.tables = SeenTables::default();
         return Ok(Vec::new());
     }
     let mut host = machine.open(None).map_err(CallError::from)?;
-    let tables = repair::restore_tables(&records, &mut *host);
+    let tables = repair::restore_tables(&records, &mut *host, &mut seen.tables);
     seen.is_incomplete = tables.is_incomplete;
     for err in tables.errors {
         tracing::warn!(error = %err, "restore rules of pods");

@@ -18,6 +18,7 @@ use braid_core::k8s::on_disk::DiskFile;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -183,6 +184,12 @@ pub trait Host: fmt::Debug {
         false
     }
 
+    /// Returns the handles of braid's nf_tables tables. A table that is created again has another
+    /// one.
+    fn table_handles(&mut self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
+
     /// Restores flushed rules in braid's nf_tables tables, if `features` need these tables. Returns
     /// the errors.
     fn restore(&mut self, features: &[Feature]) -> Vec<Error>;
@@ -248,6 +255,11 @@ impl Host for Kernel {
 
     fn has_lost_rules(&mut self, features: &[Feature]) -> bool {
         repair::has_lost_rules(self, features)
+    }
+
+    fn table_handles(&mut self) -> BTreeSet<u64> {
+        // Without nf_tables there is no table.
+        repair::handles(self).unwrap_or_default()
     }
 
     fn restore(&mut self, features: &[Feature]) -> Vec<Error> {

@@ -40,6 +40,15 @@ pub fn has_lost_rules(kernel: &mut Kernel, features: &[Feature]) -> bool {
     lost(kernel, features).is_ok_and(|lost| !lost.is_empty())
 }
 
+/// Returns the handles of all tables that exist. A table that is created again has another one.
+pub fn handles(kernel: &mut Kernel) -> Result<BTreeSet<u64>, Cause> {
+    let mut handles = BTreeSet::new();
+    for (table, _) in NEEDS {
+        handles.extend(tables::handle(kernel.nft()?, table)?);
+    }
+    Ok(handles)
+}
+
 #[cold]
 fn rebuild(
     kernel: &mut Kernel,

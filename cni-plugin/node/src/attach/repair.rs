@@ -54,6 +54,14 @@ pub struct Restored {
     pub parts: BTreeMap<&'static str, u64>,
 }
 
+/// Tables of calls, as of the last comparison.
+#[derive(Debug, Default)]
+pub struct SeenTables {
+    handles: BTreeSet<u64>,
+    /// Ids of the containers with rules.
+    owners: BTreeSet<String>,
+}
+
 /// Outcome of a restoration of tables.
 #[derive(Debug, Default)]
 pub struct Tables {
@@ -65,13 +73,16 @@ pub struct Tables {
     pub errors: Vec<Error>,
 }
 
-/// Restores the tables of calls if they were deleted or flushed.
-pub fn restore_tables(records: &[Record], host: &mut dyn Host) -> Tables {
+/// Restores the tables of calls if they were deleted or flushed. A call, such as STATUS, may have
+/// been faster: then a table was created again although a container had rules in it all the time.
+pub fn restore_tables(records: &[Record], host: &mut dyn Host, seen: &mut SeenTables) -> Tables {
     let (mut features, mut networks) = (BTreeSet::new(), Vec::new());
+    let mut owners = BTreeSet::new();
     for (at, record) in records.iter().enumerate() {
         for attached in &record.attachments {
             let needed: Vec<Feature> = attached.steps().filter_map(table_of).collect();
             if !needed.is_empty() {
+                owners.insert(record.key.owner.container_id.clone());
                 networks.push((at, Restored::of(attached, [("table", 1)].into())));
             }
             features.extend(needed);
@@ -79,12 +90,27 @@ pub fn restore_tables(records: &[Record], host: &mut dyn Host) -> Tables {
     }
     let features: Vec<Feature> = features.into_iter().collect();
     if !host.has_lost_rules(&features) {
-        return Tables::default();
+        let handles = host.table_handles();
+        let is_kept = seen.handles.is_subset(&handles) || owners.is_disjoint(&seen.owners);
+        if is_kept {
+            networks.clear();
+        }
+        networks.retain(|(at, _): &(usize, Restored)| {
+            seen.owners.contains(&records[*at].key.owner.container_id)
+        });
+        *seen = SeenTables { handles, owners };
+        return Tables {
+            restored: networks,
+            ..Tables::default()
+        };
     }
     let errors = host.restore(&features);
     let is_incomplete = !errors.is_empty() || host.has_lost_rules(&features);
     if is_incomplete {
         networks.clear();
+    } else {
+        let handles = host.table_handles();
+        *seen = SeenTables { handles, owners };
     }
     Tables {
         restored: networks,

@@ -12,14 +12,15 @@ use super::firewall::{addrs, isolation};
 use super::host_ports::nft;
 pub use super::verbs::Table;
 use super::{mac_check, masquerade};
-use crate::sys::netlink::{KernelError, Socket};
+use crate::sys::netlink::{KernelError, Socket, find};
 use crate::sys::nft::batch::{Batch, Family, SUBSYS};
 use crate::sys::nft::expression::Verdict;
-use crate::sys::nft::read::{about, chains_with_rules};
+use crate::sys::nft::read::{GENMSG_LEN, about, chains_with_rules};
 use crate::sys::nft::{TABLE, gone_is_fine};
 use nix::errno::Errno;
 
 const GETTABLE: u16 = 1;
+const NFTA_TABLE_HANDLE: u16 = 4;
 const MARKER: &str = "whole";
 
 /// State of a table.
@@ -77,23 +78,32 @@ pub fn look(socket: &mut Socket, table: Table) -> Result<TableState, KernelError
         return Ok(TableState::Incomplete);
     }
     // A flushed table without any rule may still have chains, which would conflict.
-    Ok(if is_there(socket, table)? {
+    Ok(if handle(socket, table)?.is_some() {
         TableState::Broken
     } else {
         TableState::Missing
     })
 }
 
-fn is_there(socket: &mut Socket, table: Table) -> Result<bool, KernelError> {
-    match socket.call(SUBSYS | GETTABLE, 0, |out| {
+/// Returns the handle of a table, which is another one for each creation; `None` if the table does
+/// not exist.
+pub fn handle(socket: &mut Socket, table: Table) -> Result<Option<u64>, KernelError> {
+    let found = socket.call(SUBSYS | GETTABLE, 0, |out| {
         about(out, table.family(), &[TABLE]);
-    }) {
-        Err(err) if err.errno == Errno::ENOENT => Ok(false),
-        found => {
-            found?;
-            Ok(true)
-        }
-    }
+    });
+    let messages = match found {
+        Err(err) if err.errno == Errno::ENOENT => return Ok(None),
+        found => found?,
+    };
+    let mut handles = messages.iter().filter_map(|message| {
+        let body = message.body.get(GENMSG_LEN..)?;
+        let bytes = find(NFTA_TABLE_HANDLE, body)?.try_into().ok()?;
+        Some(u64::from_be_bytes(bytes))
+    });
+    handles
+        .next()
+        .map(Some)
+        .ok_or_else(|| Errno::EBADMSG.into())
 }
 
 /// Deletes the table with all its contents. A missing table is a success.

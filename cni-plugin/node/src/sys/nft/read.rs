@@ -13,7 +13,7 @@ const GETCHAIN: u16 = 4;
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 /// Length of `struct nfgenmsg`: family, version, and two bytes with the generation of the rule set.
-const GENMSG_LEN: usize = 4;
+pub(crate) const GENMSG_LEN: usize = 4;
 
 /// An element of a set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
