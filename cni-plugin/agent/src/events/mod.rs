@@ -27,7 +27,7 @@ const LONGEST_NOTE: usize = 1024;
 /// Longest part of an event's name that is the node's name. The API server accepts 253 bytes.
 const LONGEST_NAME: usize = 200;
 /// Shortest time between two requests for one event.
-const SHORTEST: SignedDuration = SignedDuration::from_secs(10);
+pub(crate) const SHORTEST: SignedDuration = SignedDuration::from_secs(10);
 /// Time after which a warning that lasts is counted again.
 const LASTS: SignedDuration = SignedDuration::from_mins(5);
 /// Time after which a warning that is over is forgotten, so that the next one is another event.
@@ -227,8 +227,8 @@ pub struct PodBook {
 }
 
 impl PodBook {
-    /// Returns the event to publish; `None` if it has been published a moment ago. `node` is the
-    /// name of this node.
+    /// Returns the event to publish; `None` if it has been published a moment ago: then its series is
+    /// [due](Self::due) later. `node` is the name of this node.
     pub fn post(
         &mut self,
         pod: &ObjectName,
@@ -273,6 +273,12 @@ impl PodBook {
         }
         self.known.insert(key, Known::new(event.clone(), now));
         Some(Post { event })
+    }
+
+    /// Returns the series of events that were repeated a moment after they were published.
+    pub fn due(&mut self, now: Timestamp) -> Vec<Post> {
+        let known = self.known.values_mut();
+        known.filter_map(|known| known.series(now)).collect()
     }
 }
 
@@ -368,6 +374,29 @@ mod tests {
         assert_eq!(count("v", 1), Some(1), "another pod of this name");
         assert_eq!(count("u", 11), Some(3));
         assert_eq!(count("u", 3600), Some(1), "forgotten");
+    }
+
+    #[test]
+    fn a_repeated_event_of_a_pod_is_counted_later_without_another_one() {
+        let pod = ObjectName {
+            namespace: "a".into(),
+            name: "web".into(),
+        };
+        let told = PodEvent {
+            severity: Severity::Normal,
+            reason: "Repaired".into(),
+            message: "a link".into(),
+            trace: None,
+        };
+        let at = |seconds: i64| Timestamp::from_second(1000 + seconds).expect("a time");
+        let mut book = PodBook::default();
+        assert!(book.post(&pod, "u", &told, ("n1", at(0))).is_some());
+        assert!(book.post(&pod, "u", &told, ("n1", at(1))).is_none());
+        assert!(book.due(at(9)).is_empty());
+        let due = book.due(at(10));
+        let series = due[0].event.series.as_ref().expect("a series");
+        assert_eq!((due.len(), series.count), (1, 2));
+        assert!(book.due(at(30)).is_empty());
     }
 
     #[test]
