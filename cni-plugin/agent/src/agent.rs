@@ -401,7 +401,7 @@ impl Agent<'_> {
             server: self.server,
         };
         let (outcome, flannels) = if config.mode == Mode::Flannel {
-            let network = self.flannel.compare(self.host.fabric(), wanted).await?;
+            let network = self.host.compare_flannel(&mut self.flannel, wanted).await?;
             (network.outcome, Some((network.pods, network.mtu)))
         } else {
             mark::delete()?;

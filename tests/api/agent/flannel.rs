@@ -8,6 +8,7 @@
 //! ```
 
 use super::fabric::Relay;
+use super::node::events;
 use super::pings::Pings;
 use super::{Agent, Pair, await_true, is_ready};
 use crate::{World, json, write_kubeconfig};
@@ -411,6 +412,36 @@ fn a_node_moves_from_flanneld_with_vxlan_to_the_agent_and_back() {
     nodes_join_and_leave("flannel-join", 203);
 }
 
+/// Breaks what the agent has set. It restores all of it, with an event for each.
+fn repairs(cluster: &Cluster) {
+    let state = || {
+        let mut state = cluster.state("flannel.1");
+        without(&mut state, &["ifindex", "link_index", "probes"]);
+        state
+    };
+    let before = state();
+    for (command, words) in [
+        ("ip link del flannel.1", "lost link: ip link add flannel.1"),
+        (
+            "ip link set flannel.1 down",
+            "lost link: ip link set flannel.1 up",
+        ),
+        (
+            "ip neigh flush dev flannel.1 nud permanent",
+            "lost neighbour",
+        ),
+        ("ip route flush dev flannel.1 proto 98", "lost route"),
+    ] {
+        cluster.host().run(command);
+        await_true(&format!("repair after {command}"), || state() == before);
+        await_true(&format!("an event {words:?}"), || {
+            let repairs = events(&cluster.pair, "Repaired");
+            let mut notes = repairs.iter().filter_map(|event| event["note"].as_str());
+            notes.any(|note| note.contains(words))
+        });
+    }
+}
+
 /// Starts the agent on a node that never had flanneld, and lets flanneld take it over.
 fn nodes_join_and_leave(test: &str, net: u8) {
     let Some(cluster) = Cluster::new(test, net, &json!({"Type": "vxlan"})) else {
@@ -437,6 +468,7 @@ fn nodes_join_and_leave(test: &str, net: u8) {
         !route(cluster.host(), &third_range).is_empty()
     });
     let with_third = cluster.state("flannel.1");
+    repairs(&cluster);
     // A node with another backend gets no route.
     let stranger = format!("{test}-d");
     cluster

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::repair::Repairs;
 use braid_node::sys::sysctl;
 use ipnet::IpNet;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,10 @@ pub struct Fabric {
     prober: Option<Prober>,
     /// Time since when the mode needs no VXLAN link; `None` while it does.
     unneeded: Option<Instant>,
-    settled: Settled,
+    /// Objects of each link's traffic.
+    settled: BTreeMap<Name, Settled>,
+    /// The VXLAN links with their indices, as of the last comparison.
+    pub(super) links: BTreeMap<Name, Option<u32>>,
 }
 
 /// Values of a comparison.
@@ -72,7 +75,8 @@ impl Fabric {
             kernel,
             prober: None,
             unneeded: None,
-            settled: Settled::default(),
+            settled: BTreeMap::new(),
+            links: BTreeMap::new(),
         })
     }
 
@@ -98,9 +102,12 @@ impl Fabric {
         }
     }
 
-    /// Returns the index of the VXLAN link, as last read.
-    pub fn link_index(&self) -> Option<u32> {
-        self.kernel.vxlan_index()
+    /// Returns the names of the VXLAN links with their indices, as of the last comparison.
+    pub fn links(&self) -> Vec<(String, Option<u32>)> {
+        let links = self.links.iter();
+        links
+            .map(|(name, index)| (name.to_string(), *index))
+            .collect()
     }
 
     /// Compares the kernel with the cluster, and changes the kernel. `is_flapping` is true if the
@@ -147,14 +154,11 @@ impl Fabric {
             unrouted,
             failed: refused,
         };
-        let changes = changes(&present, &desired);
-        let judged = self.settled.judge(changes, &desired, is_flapping);
-        let judged = self.without_pauses(judged, repairs);
-        let done = self.apply(judged, &accepted, &mut outcome, repairs).await;
-        set_reverse_path_filter(&desired, &mut outcome);
-        let accepted: BTreeSet<IpNet> = outcome.accepted.iter().copied().collect();
-        self.settled
-            .settle(&desired, (&done.unset, &done.deleted), &accepted);
+        self.links.clear();
+        let both = (&present, &desired);
+        let drift = (is_flapping, repairs);
+        self.repair(Name::Braid, both, &accepted, &mut outcome, drift)
+            .await;
         if let Some(prober) = &self.prober {
             prober.send_from(&desired.state.addresses);
         }
@@ -211,13 +215,39 @@ impl Fabric {
         prober.assign(&targets, &routed)
     }
 
+    /// Makes the kernel's objects of a link's traffic the desired ones. Changes that restore what the
+    /// agent had set are repairs. `drift` is true if the uplink has changed since the last comparison.
+    pub(super) async fn repair(
+        &mut self,
+        link: Name,
+        (present, desired): (&Present, &Desired),
+        accepted: &[Accepted<'_>],
+        outcome: &mut Outcome,
+        (is_flapping, repairs): (bool, &mut Repairs),
+    ) {
+        let mut settled = self.settled.remove(&link).unwrap_or_default();
+        let judged = settled.judge(changes(present, desired), desired, is_flapping);
+        let judged = self.without_pauses(link, judged, repairs);
+        let done = self.apply(judged, accepted, outcome, repairs).await;
+        set_reverse_path_filter(desired, outcome);
+        let ranges = accepted.iter().map(|accepted| accepted.range).collect();
+        settled.settle(desired, (&done.unset, &done.deleted), &ranges);
+        self.settled.insert(link, settled);
+        self.links.insert(link, self.kernel.vxlan_index());
+    }
+
     /// Returns the changes without the repairs that wait for the end of a pause.
-    fn without_pauses(&self, mut changes: Vec<Judged>, repairs: &mut Repairs) -> Vec<Judged> {
+    fn without_pauses(
+        &self,
+        link: Name,
+        mut changes: Vec<Judged>,
+        repairs: &mut Repairs,
+    ) -> Vec<Judged> {
         let now = Instant::now();
         let is_broken = changes
             .iter()
             .any(|judged| judged.change.is_of_link() && judged.is_counted);
-        if is_broken && !repairs.may_restore(&format!("link {}", vxlan::NAME), now) {
+        if is_broken && !repairs.may_restore(&format!("link {link}"), now) {
             changes.retain(|judged| match judged.change.thing() {
                 None => false,
                 Some(thing) => !thing.is_on_link(),

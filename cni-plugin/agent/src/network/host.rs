@@ -2,10 +2,11 @@
 //! cluster after changes of either.
 
 use super::fabric::{Fabric, Outcome, Wanted};
+use super::flannel::{Flannel, Network};
 use super::kernel::Uplink;
 use super::masquerade::{Comparison, Masquerade, Table};
 use super::routes::PROTOCOL;
-use super::{firewall, forwarding, vxlan};
+use super::{firewall, forwarding};
 use crate::cluster::node::Node;
 use crate::error::Error;
 use crate::repair::message::Interest;
@@ -42,8 +43,7 @@ impl Host {
             watch: Watch::open()?,
             interest: Interest {
                 protocol: PROTOCOL,
-                link: vxlan::NAME,
-                link_index: None,
+                links: Vec::new(),
                 uplink: None,
                 table: cluster_masquerade::TABLE,
                 comment: cluster_forward::COMMENT,
@@ -88,13 +88,22 @@ impl Host {
             .fabric
             .compare(wanted, is_flapping, &mut self.repairs)
             .await;
-        self.interest.link_index = self.fabric.link_index();
+        self.interest.links = self.fabric.links();
         compared
     }
 
-    /// Returns the routes and links of traffic between nodes, for a mode with comparisons of its own.
-    pub fn fabric(&mut self) -> &mut Fabric {
-        &mut self.fabric
+    /// Compares flannel's network with the cluster, and changes the kernel.
+    pub async fn compare_flannel(
+        &mut self,
+        flannel: &mut Flannel,
+        wanted: Wanted<'_>,
+    ) -> Result<Network, Error> {
+        let is_flapping = std::mem::take(&mut self.is_flapping);
+        let compared = flannel
+            .compare(&mut self.fabric, wanted, (is_flapping, &mut self.repairs))
+            .await;
+        self.interest.links = self.fabric.links();
+        compared
     }
 
     /// Enables forwarding.

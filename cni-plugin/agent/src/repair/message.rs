@@ -50,10 +50,8 @@ const NLM_F_REPLACE: u16 = 0x100;
 pub struct Interest {
     /// Number of its routes' protocol.
     pub protocol: u8,
-    /// Name of its link.
-    pub link: &'static str,
-    /// Index of its link.
-    pub link_index: Option<u32>,
+    /// Names of its links, with their indices.
+    pub links: Vec<(String, Option<u32>)>,
     /// Index of the link of the node's own address; `None` if no link has it.
     pub uplink: Option<u32>,
     /// Name of its nf_tables table.
@@ -123,12 +121,14 @@ impl Interest {
     }
 
     fn is_link(&self, index: Option<u32>) -> bool {
-        index.is_some() && index == self.link_index
+        index.is_some() && self.links.iter().any(|(_, its)| *its == index)
     }
 
     fn is_named(&self, payload: &[u8]) -> bool {
         let name = attribute(payload, 16, IFLA_IFNAME);
-        name.is_some_and(|name| name.strip_suffix(b"\0") == Some(self.link.as_bytes()))
+        let name = name.and_then(|name| name.strip_suffix(b"\0"));
+        let mut names = self.links.iter().map(|(name, _)| name.as_bytes());
+        name.is_some_and(|name| names.any(|its| its == name))
     }
 
     fn is_protocol(&self, payload: &[u8]) -> bool {
@@ -223,14 +223,18 @@ fn attribute(payload: &[u8], header: usize, kind: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    const INTEREST: Interest = Interest {
-        protocol: 98,
-        link: "braid-vxlan",
-        link_index: Some(9),
-        uplink: Some(2),
-        table: "braid-cluster",
-        comment: "braid pods ",
-    };
+    fn interest() -> Interest {
+        Interest {
+            protocol: 98,
+            links: vec![
+                ("braid-vxlan".to_owned(), Some(9)),
+                ("flannel.1".to_owned(), None),
+            ],
+            uplink: Some(2),
+            table: "braid-cluster",
+            comment: "braid pods ",
+        }
+    }
 
     /// Returns the bytes of a message with this type and flags.
     fn message(kind: u16, flags: u16, parts: &[&[u8]]) -> Vec<u8> {
@@ -291,14 +295,15 @@ mod tests {
     }
 
     fn is_any(kind: u16, payload: &[u8]) -> bool {
-        INTEREST.judge(&message(kind, 0, &[payload])).is_any
+        interest().judge(&message(kind, 0, &[payload])).is_any
     }
 
     #[test]
     fn messages_about_the_agents_objects_count_and_those_of_pods_do_not() {
         let hook = attr(NFTA_CHAIN_HOOK, &[0; 4]);
         let comment = attr(7, b"braid pods from 10.244.0.0/16");
-        let table_of: [(u16, Vec<u8>, bool); 19] = [
+        let table_of: [(u16, Vec<u8>, bool); 20] = [
+            (rtm::NEWLINK, link(14, "flannel.1"), true),
             (rtm::DELLINK, link(9, "braid-vxlan"), true),
             (rtm::NEWLINK, link(12, "braid-vxlan"), true),
             (rtm::NEWLINK, link(13, "veth1"), false),
@@ -328,7 +333,7 @@ mod tests {
     fn a_route_that_replaces_another_one_counts() {
         let found = |flags| {
             let message = message(rtm::NEWROUTE, flags, &[&route(4)]);
-            INTEREST.judge(&message).is_any
+            interest().judge(&message).is_any
         };
         assert!(found(NLM_F_REPLACE) && !found(0));
     }
@@ -336,20 +341,20 @@ mod tests {
     #[test]
     fn a_change_of_the_uplink_is_found_behind_other_messages() {
         let mut datagram = message(rtm::NEWLINK, 0, &[&link(13, "veth1")]);
-        assert_eq!(INTEREST.judge(&datagram), Found::default());
+        assert_eq!(interest().judge(&datagram), Found::default());
         datagram.extend(message(rtm::NEWLINK, 0, &[&link(2, "eth0")]));
         let both = Found {
             is_any: true,
             is_uplink: true,
         };
-        assert_eq!(INTEREST.judge(&datagram), both);
+        assert_eq!(interest().judge(&datagram), both);
     }
 
     #[test]
     fn without_an_uplink_each_address_counts() {
         let interest = Interest {
             uplink: None,
-            ..INTEREST
+            ..interest()
         };
         let found = interest.judge(&message(rtm::NEWADDR, 0, &[&at(13)]));
         assert!(found.is_any && !found.is_uplink);
@@ -389,7 +394,7 @@ mod tests {
     #[test]
     fn broken_messages_count() {
         let whole = message(rtm::NEWLINK, 0, &[&link(13, "veth1")]);
-        assert!(INTEREST.judge(&whole[..20]).is_any);
+        assert!(interest().judge(&whole[..20]).is_any);
         assert!(!is_any(rtm::NEWLINK, &[0; 2]));
     }
 }

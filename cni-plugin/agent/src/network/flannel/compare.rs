@@ -10,6 +10,7 @@ use crate::network::kernel::{Families, Uplink};
 use crate::network::peers;
 use crate::network::routes::{Desired, Present};
 use crate::network::vxlan::{Name, Settings, Vxlan};
+use crate::repair::Repairs;
 use braid_core::name::Mac;
 use braid_node::sys::sysctl;
 use ipnet::IpNet;
@@ -41,8 +42,10 @@ impl Fabric {
         &mut self,
         wanted: &Wanted<'_>,
         conf: &NetConf,
+        (is_flapping, repairs): (bool, &mut Repairs),
     ) -> Result<(Outcome, Ends), Error> {
         self.stop_probes();
+        self.links.clear();
         let own = wanted.own;
         let ranges: Vec<IpNet> = own.ranges.iter().flatten().copied().collect();
         let reserved = reserved(wanted, &ranges);
@@ -55,7 +58,13 @@ impl Fabric {
         let mut ends = Ends::default();
         for family in Family::ALL {
             let published = plan::published(conf, family, &accepted, &mut outcome.unrouted);
-            let end = self.compare_family(wanted, conf, family, &published, &mut outcome);
+            let end = self.compare_family(
+                wanted,
+                (conf, family),
+                &published,
+                &mut outcome,
+                (is_flapping, &mut *repairs),
+            );
             if let Some((uplink, link)) = end.await? {
                 ends.uplink_mtu.get_or_insert(uplink.mtu);
                 let mac = link.map(|link| link.mac);
@@ -72,12 +81,12 @@ impl Fabric {
     /// Compares one family. Returns the node's end; `None` if flannel does not have the family, or
     /// the node has no address of it.
     async fn compare_family(
-        &self,
+        &mut self,
         wanted: &Wanted<'_>,
-        conf: &NetConf,
-        family: Family,
+        (conf, family): (&NetConf, Family),
         published: &[Published],
         outcome: &mut Outcome,
+        drift: (bool, &mut Repairs),
     ) -> Result<Option<(Uplink, Option<Vxlan>)>, Error> {
         let families = match family {
             Family::V4 => Families::V4,
@@ -108,7 +117,8 @@ impl Fabric {
             outcome.unrouted.extend(unrouted);
             end = Some((uplink, link));
         }
-        self.make(&present, &desired, &accepted, outcome).await;
+        self.repair(name, (&present, &desired), &accepted, outcome, drift)
+            .await;
         if desired.link.is_some() {
             // As flanneld does. A kernel without IPv6 lacks it.
             let _ = sysctl::ensure(&format!("net/ipv6/conf/{name}/accept_ra"), "0");

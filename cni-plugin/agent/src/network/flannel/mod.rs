@@ -19,5 +19,5 @@ mod subnet_file;
 #[cfg(test)]
 mod tests;
 
-pub use node::Flannel;
+pub use node::{Flannel, Network};
 pub use settings::KEPT;

@@ -8,6 +8,7 @@ use crate::cluster::node::{Node, resource};
 use crate::error::Error;
 use crate::network::fabric::{Fabric, Outcome, Wanted};
 use crate::network::mark;
+use crate::repair::Repairs;
 use braid_core::plugins::meta::flannel::SUBNET_FILE;
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
@@ -48,11 +49,12 @@ impl Flannel {
     }
 
     /// Compares the node with the cluster, and changes the node: the kernel, flanneld's file, and the
-    /// annotations of the Node.
+    /// annotations of the Node. `drift` is true if the uplink has changed since the last comparison.
     pub async fn compare(
         &mut self,
         fabric: &mut Fabric,
         wanted: Wanted<'_>,
+        drift: (bool, &mut Repairs),
     ) -> Result<Network, Error> {
         let settings = match self.settings.take() {
             Some(settings) => settings,
@@ -64,7 +66,7 @@ impl Flannel {
         } = self.settings.insert(settings).clone();
         let conf = &conf;
         mark::set()?;
-        let (outcome, ends) = fabric.compare_flannel(&wanted, conf).await?;
+        let (outcome, ends) = fabric.compare_flannel(&wanted, conf, drift).await?;
         let uplink_mtu = ends.uplink_mtu.unwrap_or(wanted.uplink.mtu);
         let mtu = pod_mtu(wanted.config, plan::mtu(conf, uplink_mtu));
         let ranges = ranges(wanted.own);
@@ -92,7 +94,7 @@ impl Flannel {
 
     /// Reads the settings.
     async fn read(&self, fabric: &mut Fabric, own: &Node) -> Result<Settings, Error> {
-        let text = match settings::config_map(&self.client).await {
+        let text = match settings::config_map(&self.client).await? {
             Ok(text) => text,
             Err(why) => {
                 let link = fabric.flannel_link(settings::vni(&own.flannel)).await?;

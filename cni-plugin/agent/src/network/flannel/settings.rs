@@ -39,22 +39,27 @@ struct Kept {
     ip_masq: bool,
 }
 
-/// Reads `net-conf.json` of flannel's `ConfigMap`. Returns the reasons if there is none.
-pub(super) async fn config_map(client: &Client) -> Result<String, String> {
+/// Reads `net-conf.json` of flannel's `ConfigMap`. The inner error is the reason why there is none. An
+/// API server that does not say whether there is one is an error: another source may be out of date.
+pub(super) async fn config_map(client: &Client) -> Result<Result<String, String>, Error> {
     let mut reasons = Vec::new();
     for namespace in NAMESPACES {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let name = format!("ConfigMap {namespace}/{CONFIG_MAP}");
         match api.get_opt(CONFIG_MAP).await {
             Ok(Some(map)) => match map.data.and_then(|mut data| data.remove(KEY)) {
-                Some(text) => return Ok(text),
+                Some(text) => return Ok(Ok(text)),
                 None => reasons.push(format!("{name} has no {KEY}")),
             },
             Ok(None) => reasons.push(format!("there is no {name}")),
-            Err(err) => reasons.push(format!("read {name}: {err}")),
+            // A cluster without flannel's objects, such as k3s, may grant no right to them.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                reasons.push(format!("read {name}: {}", status.message));
+            }
+            Err(err) => return Err(Error::new(format_args!("read {name}"), err)),
         }
     }
-    Err(reasons.join("; "))
+    Ok(Err(reasons.join("; ")))
 }
 
 /// Returns the settings with this `net-conf.json`, and keeps them for the time after a reboot.
