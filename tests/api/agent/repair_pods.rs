@@ -9,6 +9,7 @@ use super::{Pair, await_true, is_ready};
 use crate::json;
 use braid_core::k8s::NETWORKS;
 use braid_tests::{Ns, Value, needs};
+use std::time::Duration;
 
 /// Returns the link of the node that belongs to a container's interface.
 fn host_end(host: &Ns, ifname: &str) -> Option<String> {
@@ -184,6 +185,45 @@ fn comes_back_with_its_parent(kind: &str, net: u8) {
         await_true("the interface", || shown(&pod) == before);
         call.check(&result).ok();
     }
+    call.del().ok();
+}
+
+#[test]
+fn a_repair_that_failed_is_tried_again_and_leaves_no_half_of_an_interface() {
+    let Some(pair) = Pair::new("repair-again", 195) else {
+        return;
+    };
+    let sandbox = &pair.world.sandbox;
+    let host = sandbox.host();
+    let make = |mtu: u32| {
+        host.run("ip link add par0 type veth peer name far0");
+        for link in ["far0", "par0"] {
+            host.run(&format!("ip link set {link} up mtu {mtu}"));
+        }
+    };
+    make(1500);
+    let _agent = pair.start();
+    await_true("readiness", is_ready);
+    let pod = sandbox.pod("p");
+    let conf = json!({
+        "cniVersion": "1.1.0",
+        "name": "lan",
+        "type": "macvlan",
+        "master": "par0",
+        "mtu": 1400,
+        "ipam": {"type": "host-local", "subnet": "10.195.200.0/24"},
+    });
+    let call = sandbox.call("macvlan", &pod, conf);
+    call.add().result();
+    let before = shown(&pod);
+    host.run("ip link del par0");
+    await_true("a pod without its interface", || pod.link("eth0").is_none());
+    // The kernel refuses a macvlan that is larger than its parent.
+    make(1300);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(pod.link("eth0").is_none());
+    host.run("ip link set par0 mtu 1500");
+    await_true("the interface", || shown(&pod) == before);
     call.del().ok();
 }
 

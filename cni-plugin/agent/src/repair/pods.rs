@@ -60,6 +60,8 @@ struct Seen {
     pace: Pace,
     /// True if rules of pods are still missing.
     is_incomplete: bool,
+    /// Ids of containers whose last repair failed.
+    failed: BTreeSet<String>,
 }
 
 /// Outcome for one container.
@@ -97,7 +99,8 @@ impl Task {
                         self.report(&outcomes);
                     }
                     let now = Instant::now();
-                    due = now + if self.seen.is_incomplete { RETRY } else { RESYNC };
+                    let is_open = self.seen.is_incomplete || !self.seen.failed.is_empty();
+                    due = now + if is_open { RETRY } else { RESYNC };
                     due = self.seen.pace.due(now).map_or(due, |end| end.min(due));
                 }
             }
@@ -190,6 +193,7 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
     if records.is_empty() {
         (seen.links, seen.is_incomplete) = (Links::default(), false);
         seen.tables = SeenTables::default();
+        seen.failed.clear();
         return Ok(Vec::new());
     }
     let mut host = machine.open(None).map_err(CallError::from)?;
@@ -205,18 +209,28 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
     for (at, restored) in tables.restored {
         outcomes.push(outcome(&records[at], Ok(vec![restored])));
     }
+    // A record that is gone needs no repair.
+    let failed = std::mem::take(&mut seen.failed);
     for (at, record) in records.iter().enumerate() {
-        let is_suspect = look.broken.contains(&at)
-            || repair::parents(record).any(|at| remade.contains(at.name.as_str()));
-        if is_suspect && is_alive(record) {
-            outcomes.extend(repaired(record, look.broken.contains(&at), seen, machine));
+        let id = &record.key.owner.container_id;
+        let is_broken = look.broken.contains(&at) || failed.contains(id);
+        let is_suspect =
+            is_broken || repair::parents(record).any(|at| remade.contains(at.name.as_str()));
+        if !is_suspect || !is_alive(record) {
+            continue;
         }
+        let outcome = repaired(record, is_broken, seen, machine);
+        let is_done = outcome.as_ref().is_some_and(|it| it.result.is_ok());
+        if !is_done {
+            seen.failed.insert(id.clone());
+        }
+        outcomes.extend(outcome);
     }
     Ok(outcomes)
 }
 
-/// Repairs a container, unless it has to wait. `is_broken` is false if only its parent is another
-/// link than before.
+/// Repairs a container, unless it has to wait. `is_broken` is false if its parent is another link than
+/// before, and no earlier repair failed.
 fn repaired(record: &Record, is_broken: bool, seen: &mut Seen, machine: &This) -> Option<Outcome> {
     let verdict = if is_broken {
         let id = &record.key.owner.container_id;

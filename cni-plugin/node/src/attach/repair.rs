@@ -310,11 +310,28 @@ fn restore(attached: &Attached, host: &mut dyn Host) -> Result<Option<Restored>,
     for step in &lost {
         *parts.entry(word(step)).or_default() += 1;
     }
-    execute(lost, host)?;
+    if let Err(err) = execute(lost, host) {
+        // An interface without its addresses would look like one that the container has changed.
+        for link in &gone {
+            delete_new(link, host);
+        }
+        return Err(err);
+    }
     if !gone.is_empty() {
         parts.clear();
     }
     Ok(Some(Restored::of(attached, parts)))
+}
+
+/// Deletes a link that a failed repair has made, if it has. The next repair makes it again.
+#[cold]
+fn delete_new(link: &Link, host: &mut dyn Host) {
+    for end in link.ends() {
+        let deleted = execute(vec![Step::del(Link::any(end.clone()))], host);
+        if deleted.is_ok() {
+            return;
+        }
+    }
 }
 
 fn all_facts(steps: &[&Step], host: &mut dyn Host) -> Result<Facts, Error> {
