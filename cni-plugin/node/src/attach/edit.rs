@@ -279,7 +279,7 @@ fn detach_from(
 
 /// Fails if the folder of a network's leases is not there, as in a container without it: the lease
 /// would stay forever. An attachment without steps may have no lease yet.
-fn refuse_unseen_leases(attached: &Attached, wanted: &Wanted) -> Result<(), Error> {
+pub(super) fn refuse_unseen_leases(attached: &Attached, wanted: &Wanted) -> Result<(), Error> {
     if wanted.claim.is_some() || attached.steps().next().is_none() {
         return Ok(());
     }

@@ -4,6 +4,7 @@
 //! namespace may exist, also of one that no runtime knows.
 
 use super::del::recorded_call;
+use super::edit::refuse_unseen_leases;
 use super::leases;
 use super::orphans::{records, sweep_empty};
 use super::recorded;
@@ -76,6 +77,9 @@ fn try_detach(listed: &Record, machine: &dyn Machine) -> Result<u64, Error> {
     // Another container's namespace may be at the path by now.
     call.attachment.netns = None;
     let wanted = recorded::wanted(Some(&record), &call)?;
+    for (attached, wanted) in record.attachments.iter().zip(&wanted) {
+        refuse_unseen_leases(attached, wanted)?;
+    }
     let mut host = machine.open(None).map_err(Error::from)?;
     let mut taking = Teardown {
         wanted: &wanted,

@@ -70,7 +70,7 @@ impl UsageReader {
                 continue;
             }
             if let Ok(chain) = recorded::chain_of(attached, &record.path) {
-                self.add_ranges(&chain);
+                self.add_seen(&chain);
             }
         }
     }
@@ -81,6 +81,16 @@ impl UsageReader {
             .seen
             .insert(attached.network.clone(), Rc::clone(&attached.conf));
         before.is_some_and(|before| before == attached.conf)
+    }
+
+    /// Adds the ranges whose leases can be read. An attachment has a lease, so a folder that is missing
+    /// is one that this process does not see.
+    fn add_seen(&mut self, chain: &Chain) {
+        for (_, config) in recorded::host_locals(chain) {
+            if config.path().exists() {
+                self.add_config(chain.network(), config);
+            }
+        }
     }
 
     fn add_ranges(&mut self, chain: &Chain) {
