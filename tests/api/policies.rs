@@ -19,6 +19,9 @@ const NOT_OWN: &str = "denied request: only the own Node";
 const NOT_FLANNELS: &str = "denied request: only flannel's annotations";
 const NODE: &str = "ValidatingAdmissionPolicy 'braid-node' with binding 'braid-node'";
 const OTHER_STATUS: &str = "denied request: only the condition NetworkUnavailable";
+const TOO_LONG: &str = "denied request: only tokens of at most 24 hours";
+const CLAIMS: &str = "ValidatingAdmissionPolicy 'braid-claims' with binding 'braid-claims'";
+const HAS_ADDRESSES: &str = "denied request: only addresses of a claim without addresses";
 const UNBOUND: &str = "denied request: only tokens that are bound to the own Node";
 
 /// Nodes `<test>-1` and `<test>-2`, and a namespace with a pod on each and one on none.
@@ -247,6 +250,17 @@ fn a_token_obtains_only_tokens_of_its_account_that_are_bound_to_its_node() {
         let outcome = nodes.request(with, "default", Some(["Node", &first]));
         assert!(outcome.is_err_and(|(status, _)| status == 403));
     }
+    let mut long = request(Some(["Node", &first]));
+    for (seconds, is_refused) in [(86_400, false), (86_401, true), (u32::MAX, true)] {
+        long["spec"]["expirationSeconds"] = seconds.into();
+        let post = ["POST", &path("braid"), "json"];
+        let outcome = accepted(nodes.server.request(&of_node, post, &long));
+        if is_refused {
+            assert_refused(&outcome, TOKEN, TOO_LONG);
+        } else {
+            outcome.expect("a token of a day");
+        }
+    }
     let unbound = nodes.server.create_token("braid");
     for bound in [None, Some(["Node", &*first])] {
         assert_refused(&nodes.request(&unbound, "braid", bound), TOKEN, UNBOUND);
@@ -378,6 +392,33 @@ fn a_token_writes_only_the_condition_network_unavailable_of_its_node() {
     // The right is for the status alone.
     let label = json!([replace("/metadata/labels", &json!({"role": "a"}))]);
     assert!(nodes.patch_node(&own, 1, &label).is_err());
+}
+
+#[test]
+fn a_token_gives_addresses_only_to_a_claim_without_addresses() {
+    let Some(nodes) = Nodes::new("policy-claims") else {
+        return;
+    };
+    let claim = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1alpha1",
+        "kind": "IPAMClaim",
+        "metadata": {"name": "vm", "namespace": "policy-claims"},
+        "spec": {"network": "lan", "interface": "net1"},
+    });
+    nodes.server.kubectl(&["create", "-f", "-"], Some(&claim));
+    let own = nodes.server.bound_token("braid", "Node", &nodes.node(1));
+    let path = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/policy-claims/ipamclaims/vm/status";
+    let patch = |status: Value| {
+        let patch = json!({"status": status});
+        let form = ["PATCH", path, "merge-patch+json"];
+        accepted(nodes.server.request(&own, form, &patch)).map(drop)
+    };
+    patch(json!({"ips": ["10.1.0.5/24"]})).expect("the first addresses");
+    nodes.await_refusal(|_| patch(json!({"ips": ["10.1.0.6/24"]})).and(Ok(())));
+    patch(json!({"ownerPod": {"name": "vm-2"}})).expect("another owner");
+    for ips in [json!(["10.1.0.7/24"]), json!([]), Value::Null] {
+        assert_refused(&patch(json!({"ips": ips})), CLAIMS, HAS_ADDRESSES);
+    }
 }
 
 #[test]

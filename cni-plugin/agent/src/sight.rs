@@ -9,14 +9,16 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 /// recorded.
 const NAMESPACES: [&str; 2] = ["/run/netns", "/var/run/netns"];
 /// Folders of the node with what its networks hold and may have: records, leases, eBPF maps, the DHCP
-/// daemon's socket, device information, allowed sysctls.
-const STATE: [&str; 7] = [
+/// daemon's socket, the system bus of firewalld, device information, allowed sysctls.
+const STATE: [&str; 9] = [
     "/run/braid",
     "/var/lib/braid",
     "/var/lib/cni",
     "/sys/fs/bpf",
     "/run/cni",
+    "/run/dbus",
     "/run/k8s.cni.cncf.io",
+    "/var/run/k8s.cni.cncf.io",
     "/etc/cni/tuning",
 ];
 
