@@ -10,6 +10,9 @@ const MINUTE: Duration = Duration::from_mins(1);
 const FIRST: Duration = Duration::from_secs(2);
 /// Longest pause.
 const LONGEST: Duration = Duration::from_mins(1);
+/// Time in which a pause has just ended, and pause until the next comparison then.
+const JUST: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(100);
 /// Time without a break after which the breaks of a thing are forgotten.
 const CALM: Duration = Duration::from_mins(2);
 
@@ -55,10 +58,13 @@ impl Pace {
         thing.broken(now)
     }
 
-    /// Returns the end of the first pause; `None` without one.
+    /// Returns the time at which a comparison is due for the first pause that ends; `None` without one.
+    /// A pause that has just ended counts: the comparison in which it ended may have waited.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         let ends = self.things.values().filter_map(|thing| thing.until);
-        ends.filter(|until| *until > now).min()
+        let open = ends.filter(|until| *until + JUST > now);
+        open.map(|until| if until > now { until } else { now + AGAIN })
+            .min()
     }
 }
 
@@ -163,8 +169,8 @@ mod tests {
             };
             assert_eq!(pace.due(now), Some(now + pause));
             now += pause;
-            assert_eq!(pace.due(now), None);
             assert_eq!(pace.broken("route", now), Verdict::Restore);
+            assert_eq!(pace.due(now), None);
             pauses.push(pause.as_secs());
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
@@ -181,5 +187,23 @@ mod tests {
         let later = now + CALM + LONGEST;
         assert_eq!(pace.broken("rule", later), Verdict::Restore);
         assert_eq!(pace.things.len(), 1);
+    }
+
+    #[test]
+    fn a_comparison_that_waits_at_the_end_of_a_pause_is_repeated_soon() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        for _ in 0..MOST {
+            pace.broken("route", start);
+        }
+        assert_eq!(pace.broken("route", start), Verdict::Pause(FIRST));
+        assert_eq!(pace.due(at(0)), Some(at(2_000)));
+        assert_eq!(pace.broken("route", at(1_999)), Verdict::Wait);
+        assert_eq!(pace.due(at(2_001)), Some(at(2_101)));
+        assert_eq!(pace.broken("route", at(2_101)), Verdict::Restore);
+        assert_eq!(pace.due(at(2_102)), None);
+        // Another program may have restored it.
+        assert!(matches!(pace.broken("route", at(2_200)), Verdict::Pause(_)));
+        assert_eq!(pace.due(at(60_000)), None);
     }
 }

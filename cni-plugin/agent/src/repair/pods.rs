@@ -20,7 +20,7 @@ use braid_node::apply::host::{Machine, This};
 use braid_node::attach::repair::{self, Links, Restored, SeenTables};
 use braid_node::log::Log;
 use braid_node::store::holder::is_alive;
-use braid_node::store::record::{self, Attached, Record};
+use braid_node::store::record::{self, Attached, Key, Record};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
@@ -60,7 +60,7 @@ struct Seen {
     pace: Pace,
     /// True if rules of pods are still missing.
     is_incomplete: bool,
-    /// Ids of containers whose last repair failed.
+    /// Records whose last repair failed.
     failed: BTreeSet<String>,
 }
 
@@ -212,17 +212,21 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
     // A record that is gone needs no repair.
     let failed = std::mem::take(&mut seen.failed);
     for (at, record) in records.iter().enumerate() {
-        let id = &record.key.owner.container_id;
-        let is_broken = look.broken.contains(&at) || failed.contains(id);
+        let has_failed = failed.contains(&name(record));
+        let is_broken = look.broken.contains(&at) || has_failed;
         let is_suspect =
             is_broken || repair::parents(record).any(|at| remade.contains(at.name.as_str()));
         if !is_suspect || !is_alive(record) {
             continue;
         }
         let outcome = repaired(record, is_broken, seen, machine);
-        let is_done = outcome.as_ref().is_some_and(|it| it.result.is_ok());
-        if !is_done {
-            seen.failed.insert(id.clone());
+        let is_open = match outcome.as_ref().map(|it| &it.result) {
+            Some(Ok(_)) => false,
+            Some(Err(Failure::Failed(_))) => true,
+            Some(Err(Failure::Paused(_))) | None => has_failed,
+        };
+        if is_open {
+            seen.failed.insert(name(record));
         }
         outcomes.extend(outcome);
     }
@@ -233,8 +237,7 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
 /// before, and no earlier repair failed.
 fn repaired(record: &Record, is_broken: bool, seen: &mut Seen, machine: &This) -> Option<Outcome> {
     let verdict = if is_broken {
-        let id = &record.key.owner.container_id;
-        seen.pace.broken(id, Instant::now())
+        seen.pace.broken(&name(record), Instant::now())
     } else {
         Verdict::Restore
     };
@@ -246,6 +249,15 @@ fn repaired(record: &Record, is_broken: bool, seen: &mut Seen, machine: &This) -
         }
     };
     Some(outcome(record, result))
+}
+
+/// Returns the name of a record. A container may have several.
+fn name(record: &Record) -> String {
+    let Key { owner, plugin } = &record.key;
+    format!(
+        "{} {} {} {plugin}",
+        owner.container_id, owner.network, owner.ifname
+    )
 }
 
 fn outcome(record: &Record, result: Result<Vec<Restored>, Failure>) -> Outcome {

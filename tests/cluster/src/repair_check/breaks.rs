@@ -39,9 +39,10 @@ const SHOW_FOREIGN: [&str; 4] = [
 
 /// Object that an event is about.
 #[derive(Clone, Copy)]
-pub(super) enum Of<'p> {
+pub(super) enum Of {
     Node,
-    Pod(&'p str),
+    /// Any of the pods: what they share is restored for the first one.
+    Pods,
 }
 
 /// A node that is broken, and its pods.
@@ -128,7 +129,7 @@ impl<'c> World<'c> {
         command: &str,
         show: &[&str],
         kinds: &[&str],
-        (of, words): (Of<'_>, &str),
+        (of, words): (Of, &str),
     ) -> Result<()> {
         let mut broken = self.try_breaks(command, show, kinds, (of, words));
         let mut tries = 1;
@@ -172,7 +173,7 @@ impl<'c> World<'c> {
         command: &str,
         show: &[&str],
         kinds: &[&str],
-        (of, words): (Of<'_>, &str),
+        (of, words): (Of, &str),
     ) -> Result<f64> {
         let before = self.shown(show);
         let (repairs, reports) = (self.repairs(kinds)?, self.reports(of, words)?);
@@ -232,16 +233,21 @@ impl<'c> World<'c> {
     }
 
     /// Returns how often an event with these words was reported.
-    fn reports(&self, of: Of<'_>, words: &str) -> Result<u64> {
+    fn reports(&self, of: Of, words: &str) -> Result<u64> {
         let node = self.node.to_string();
-        let (kind, name) = match of {
-            Of::Node => ("Node", node.as_str()),
-            Of::Pod(name) => ("Pod", name),
+        let objects = match of {
+            Of::Node => vec![("Node", node.as_str())],
+            Of::Pods => self.pods.each_ref().map(|pod| ("Pod", &*pod.name)).to_vec(),
         };
-        let all = events(self.cluster, kind, name)?;
-        let is_it =
-            |event: &&agent::Event| event.reason == "Repaired" && event.message.contains(words);
-        Ok(all.iter().filter(is_it).map(|event| event.count).sum())
+        let mut count = 0;
+        for (kind, name) in objects {
+            for event in events(self.cluster, kind, name)? {
+                if event.reason == "Repaired" && event.message.contains(words) {
+                    count += event.count;
+                }
+            }
+        }
+        Ok(count)
     }
 
     /// Fails unless the first pod reaches the second in all networks, the pods of other nodes and the

@@ -92,7 +92,7 @@ pub(super) fn links(world: &World<'_>) -> Result<()> {
         world.breaks(command, &all, &["address"], words)?;
     }
     // In mode `auto` the direct path ends with the uplink. So the routes go through VXLAN until it
-    // answers again, which is no repair.
+    // answers again.
     world.recovers(UPLINK, &all)
 }
 
@@ -106,13 +106,12 @@ pub(super) fn rules(world: &World<'_>) -> Result<()> {
     ] {
         world.breaks(command, &TABLES, &["table"], words)?;
     }
-    let of_pod = Of::Pod(&world.pods[0].name);
     for command in [
         "nft delete table inet braid",
         "nft flush table inet braid",
         "nft delete table inet braid; nft delete table inet braid-cluster",
     ] {
-        world.breaks(command, &TABLES, &["table"], (of_pod, "table"))?;
+        world.breaks(command, &TABLES, &["table"], (Of::Pods, "table"))?;
     }
     for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
         let path = key.replace('.', "/");

@@ -24,7 +24,7 @@ fn breaks(
 ) -> Result<()> {
     let pod = &world.pods[0];
     let before = pod.links()?;
-    world.breaks(command, show, kinds, (Of::Pod(&pod.name), words))?;
+    world.breaks(command, show, kinds, (Of::Pods, words))?;
     let after = pod.links()?;
     let kept = |links: &BTreeMap<String, Link>| {
         let mut links = links.clone();
