@@ -12,5 +12,6 @@ pub mod host_local;
 pub mod lease;
 pub mod range;
 pub mod static_ip;
+pub mod whereabouts;
 
 pub use lease::{Claim, Lease};

@@ -1,0 +1,488 @@
+//! Configuration of the IPAM plugin `whereabouts`.
+
+use super::numbers;
+use crate::cni::address::parse_ip;
+use crate::cni::{CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::ipam::host_local::config::{args_ips, one_per_family};
+use crate::ipam::range::{from_bits, to_bits};
+use crate::k8s::ObjectName;
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Longest name of a network in bytes: an object name has 253, and a range 43 at most.
+const NETWORK_MAX: usize = 200;
+
+/// Validated configuration of the IPAM plugin `whereabouts`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WhereaboutsConfig {
+    /// Ranges in order: `range`, then `ipRanges`. An attachment gets one address from each, or one
+    /// from the first with a free address (`is_first`).
+    pub ranges: Vec<PoolRange>,
+    /// `"allocation": "first"`.
+    pub is_first: bool,
+    /// Addresses that the pod requests from the ranges.
+    pub requested: Vec<IpAddr>,
+    /// `addresses`, and addresses in `CNI_ARGS` outside the ranges. No pool has them.
+    pub fixed: Vec<IpConfig>,
+    /// `routes`, copied into the result.
+    pub routes: Vec<Route>,
+    /// `dns`, copied into the result.
+    pub dns: Dns,
+    /// `network_name`; empty for the unnamed network. Networks of different names are separate
+    /// address spaces.
+    pub network_name: String,
+    /// `enable_overlapping_ranges`; default true. Each address then has a reservation, so that ranges
+    /// that overlap share no address.
+    pub has_reservations: bool,
+    /// `kubernetes.kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The pod, from `CNI_ARGS`.
+    pub pod: Option<ObjectName>,
+}
+
+/// A range whose addresses are in a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRange {
+    /// The network, without host bits.
+    pub net: IpNet,
+    /// First address that may be assigned.
+    pub first: IpAddr,
+    /// Last address that may be assigned.
+    pub last: IpAddr,
+    /// Networks with addresses that are not assigned.
+    pub exclude: Vec<IpNet>,
+    /// Gateway of the range, which is not assigned.
+    pub gateway: Option<IpAddr>,
+}
+
+impl WhereaboutsConfig {
+    /// Parses `ipam`, with the keys of a flat file merged into it, and the requests of the pod.
+    pub fn parse(conf: &NetConf, cni_args: &str) -> Result<Self, Error> {
+        let ipam = ipam_of(conf)?;
+        let ranges = ranges(ipam).map_err(in_ipam)?;
+        one_per_family(
+            conf.version,
+            ranges.iter().map(|range| range.first.is_ipv4()),
+        )?;
+        let args = CniArgs::parse(
+            cni_args,
+            &["IP", "GATEWAY", "K8S_POD_NAME", "K8S_POD_NAMESPACE"],
+        )?;
+        let runtime = conf.json.object("runtimeConfig")?.unwrap_or(&Json::Null);
+        let mut wanted = args_ips(&conf.json)?;
+        wanted.extend(
+            runtime
+                .strings("ips")
+                .map_err(|err| err.at_key("runtimeConfig"))?,
+        );
+        let (mut requested, mut fixed) = (Vec::new(), Vec::new());
+        for text in wanted {
+            let address = address_alone(&text)?;
+            if !ranges.iter().any(|range| range.contains(address)) {
+                let why = format!("requested address {address} is in no range");
+                return Err(Error::config(why));
+            }
+            requested.push(address);
+        }
+        let configured = ipam.each_object("addresses", fixed_address);
+        for ip in configured
+            .map_err(in_ipam)?
+            .into_iter()
+            .chain(added(&args)?)
+        {
+            let address = ip.address.addr();
+            if ranges.iter().any(|range| range.contains(address)) {
+                requested.push(address);
+            } else {
+                fixed.push(ip);
+            }
+        }
+        requested.dedup();
+        Ok(Self {
+            ranges,
+            is_first: is_first(ipam).map_err(in_ipam)?,
+            requested,
+            fixed,
+            routes: ipam.each_object("routes", Route::parse).map_err(in_ipam)?,
+            dns: ipam
+                .nested("dns", Dns::parse)
+                .map_err(in_ipam)?
+                .unwrap_or_default(),
+            pod: pod(&args),
+            ..Self::parse_for_release(conf)?
+        })
+    }
+
+    /// Parses the keys that name the API server and the network, which is enough to release
+    /// addresses.
+    pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
+        let ipam = ipam_of(conf)?;
+        let name = network_name(ipam).map_err(in_ipam)?;
+        let kubeconfig = match ipam.object("kubernetes").map_err(in_ipam)? {
+            Some(kubernetes) => kubernetes
+                .text("kubeconfig")
+                .map_err(|err| in_ipam(err.at_key("kubernetes")))?,
+            None => None,
+        };
+        Ok(Self {
+            network_name: name,
+            has_reservations: ipam
+                .bool_or("enable_overlapping_ranges", true)
+                .map_err(in_ipam)?,
+            kubeconfig: kubeconfig.map(PathBuf::from),
+            ..Self::default()
+        })
+    }
+}
+
+impl PoolRange {
+    /// True if the address may be assigned: it is between the first and the last, neither excluded
+    /// nor the gateway.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let is_inside = address.is_ipv4() == self.first.is_ipv4()
+            && (self.first..=self.last).contains(&address);
+        is_inside
+            && self.gateway != Some(address)
+            && !self.exclude.iter().any(|net| net.contains(&address))
+    }
+
+    /// Returns the lowest address that may be assigned and that `is_taken` does not hold.
+    pub fn free(&self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let is_ipv4 = self.first.is_ipv4();
+        let (mut bits, last) = (to_bits(self.first), to_bits(self.last));
+        while bits <= last {
+            let address = from_bits(bits, is_ipv4);
+            let excluded = self.exclude.iter().find(|net| net.contains(&address));
+            let end = match excluded {
+                Some(net) => to_bits(net.broadcast()),
+                None if self.gateway == Some(address) || is_taken(address) => bits,
+                None => return Some(address),
+            };
+            bits = end.checked_add(1)?;
+        }
+        None
+    }
+}
+
+fn in_ipam(error: Error) -> Error {
+    error.at_key("ipam")
+}
+
+fn ipam_of(conf: &NetConf) -> Result<&Json, Error> {
+    conf.json
+        .object("ipam")?
+        .ok_or_else(|| Error::config("IPAM config missing 'ipam' key"))
+}
+
+fn network_name(ipam: &Json) -> Result<String, Error> {
+    let name = ipam.string("network_name")?;
+    let is_valid = name.len() <= NETWORK_MAX
+        && name.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)
+        })
+        && !name.starts_with(['-', '.']);
+    if is_valid {
+        return Ok(name);
+    }
+    let why = format!("network_name {name:?} is no start of an object name");
+    Err(Error::config(why).at_key("network_name"))
+}
+
+fn is_first(ipam: &Json) -> Result<bool, Error> {
+    match ipam.str_or("allocation", "")? {
+        "" | "each" => Ok(false),
+        "first" => Ok(true),
+        other => {
+            let why = format!("allocation {other:?} is neither \"each\" nor \"first\"");
+            Err(Error::config(why).at_key("allocation"))
+        }
+    }
+}
+
+/// Parses `range` with its keys, and `ipRanges`.
+fn ranges(ipam: &Json) -> Result<Vec<PoolRange>, Error> {
+    if ipam.text("node_slice_size")?.is_some() {
+        let why = "node_slice_size is not supported";
+        return Err(Error::config(why).at_key("node_slice_size"));
+    }
+    let gateway = match ipam.text("gateway")? {
+        Some(text) => Some(numbers::ip(text).map_err(|err| err.at_key("gateway"))?),
+        None => None,
+    };
+    let mut ranges = Vec::new();
+    if ipam.text("range")?.is_some() {
+        ranges.push(range(ipam, gateway, false)?);
+    }
+    ranges.extend(ipam.each_object("ipRanges", |item| range(item, gateway, true))?);
+    if ranges.is_empty() {
+        return Err(Error::config("neither range nor ipRanges has a range"));
+    }
+    Ok(ranges)
+}
+
+/// Parses a range. Beside `range`, Whereabouts ignores ends that are no addresses; in `ipRanges`
+/// (`is_strict`) they are errors. Ends outside the network are ignored in both.
+fn range(json: &Json, common: Option<IpAddr>, is_strict: bool) -> Result<PoolRange, Error> {
+    let text = json.str_or("range", "")?;
+    let (net, ends) = network(text).map_err(|err| err.at_key("range"))?;
+    let (mut first, mut last) = usable(net);
+    let end = |key: &str| -> Result<Option<IpAddr>, Error> {
+        let Some(text) = json.text(key)? else {
+            return Ok(None);
+        };
+        match (numbers::ip(text), is_strict) {
+            (Ok(address), false) => Ok(Some(address)),
+            (Err(_), false) => Ok(None),
+            (_, true) => parse_ip(text).map(Some).map_err(|err| err.at_key(key)),
+        }
+    };
+    let is_usable = |address: &IpAddr| (first..=last).contains(address);
+    let (start, stop) = (end("range_start")?, end("range_end")?);
+    let start = start.or(ends.map(|(start, _)| start)).filter(is_usable);
+    let stop = stop.or(ends.map(|(_, stop)| stop)).filter(is_usable);
+    first = start.unwrap_or(first);
+    last = stop.filter(|stop| *stop >= first).unwrap_or(last);
+    let gateway = match json.text("gateway")?.filter(|_| is_strict) {
+        Some(text) => Some(numbers::ip(text).map_err(|err| err.at_key("gateway"))?),
+        None => common.filter(|gateway| gateway.is_ipv4() == first.is_ipv4()),
+    };
+    let exclude = json.each("exclude", |item| {
+        let text = item.as_str().ok_or_else(|| item.mismatch("a string"))?;
+        numbers::net_or_ip(text)
+    })?;
+    Ok(PoolRange {
+        net,
+        first,
+        last,
+        exclude,
+        gateway,
+    })
+}
+
+/// Parses `net/length` or `first-last/length`. Returns the network, and the ends of the second form.
+fn network(text: &str) -> Result<(IpNet, Option<(IpAddr, IpAddr)>), Error> {
+    let Some((first, last)) = text.split_once('-') else {
+        return Ok((numbers::net(text)?.trunc(), None));
+    };
+    let (first, last) = (numbers::ip(first)?, numbers::net(last)?);
+    if !last.trunc().contains(&first) {
+        let why = format!("range {text:?}: {first} is not in {}", last.trunc());
+        return Err(Error::config(why));
+    }
+    Ok((last.trunc(), Some((first, last.addr()))))
+}
+
+/// Returns the first and the last address that may be assigned: all but the network address and the
+/// last one, or both addresses of a /31 and a /127, or the only one of a /32 and a /128.
+fn usable(net: IpNet) -> (IpAddr, IpAddr) {
+    let (network, last) = (to_bits(net.network()), to_bits(net.broadcast()));
+    let is_ipv4 = matches!(net, IpNet::V4(_));
+    if last - network < 2 {
+        return (from_bits(network, is_ipv4), from_bits(last, is_ipv4));
+    }
+    (
+        from_bits(network + 1, is_ipv4),
+        from_bits(last - 1, is_ipv4),
+    )
+}
+
+fn address_alone(text: &str) -> Result<IpAddr, Error> {
+    if text.contains('/') {
+        return numbers::net(text).map(|net| net.addr());
+    }
+    numbers::ip(text)
+}
+
+fn fixed_address(item: &Json) -> Result<IpConfig, Error> {
+    let text = item.str_or("address", "")?;
+    let gateway = match item.text("gateway")? {
+        Some(text) => Some(numbers::ip(text).map_err(|err| err.at_key("gateway"))?),
+        None => None,
+    };
+    Ok(IpConfig {
+        address: numbers::net(text).map_err(|err| err.at_key("address"))?,
+        gateway,
+        interface: None,
+    })
+}
+
+/// Parses `IP` and `GATEWAY` in `CNI_ARGS`. A gateway is that of each address whose network has it.
+fn added(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
+    let mut all = Vec::new();
+    for text in args.get("IP").into_iter().flat_map(|list| list.split(',')) {
+        all.push(IpConfig {
+            address: numbers::net(text).map_err(|err| err.context("CNI_ARGS IP"))?,
+            gateway: None,
+            interface: None,
+        });
+    }
+    let gateways = args.get("GATEWAY").into_iter();
+    for text in gateways.flat_map(|list| list.split(',')) {
+        let gateway = numbers::ip(text).map_err(|err| err.context("CNI_ARGS GATEWAY"))?;
+        for ip in &mut all {
+            if ip.address.contains(&gateway) {
+                ip.gateway = Some(gateway);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn pod(args: &CniArgs) -> Option<ObjectName> {
+    Some(ObjectName {
+        namespace: args.get("K8S_POD_NAMESPACE")?.to_owned(),
+        name: args.get("K8S_POD_NAME")?.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(ipam: &str, more: &str, cni_args: &str) -> Result<WhereaboutsConfig, Error> {
+        let text = format!(r#"{{"name":"n","cniVersion":"1.0.0"{more},"ipam":{ipam}}}"#);
+        WhereaboutsConfig::parse(&NetConf::parse(text.as_bytes())?, cni_args)
+    }
+
+    fn ends(ipam: &str) -> Vec<String> {
+        let config = parse(ipam, "", "").unwrap_or_else(|err| panic!("{ipam}: {err}"));
+        let text = |range: &PoolRange| format!("{} {}-{}", range.net, range.first, range.last);
+        config.ranges.iter().map(text).collect()
+    }
+
+    fn free(range: &PoolRange, taken: &[&str]) -> Option<String> {
+        let taken: Vec<IpAddr> = taken.iter().map(|ip| ip.parse().unwrap()).collect();
+        range
+            .free(|ip| taken.contains(&ip))
+            .map(|ip| ip.to_string())
+    }
+
+    #[test]
+    fn ranges_are_read_as_whereabouts_reads_them() {
+        for (ipam, expected) in [
+            (
+                r#"{"range":"10.0.0.7/24"}"#,
+                "10.0.0.0/24 10.0.0.1-10.0.0.254",
+            ),
+            (
+                r#"{"range":"010.0.0.0/24"}"#,
+                "10.0.0.0/24 10.0.0.1-10.0.0.254",
+            ),
+            (
+                r#"{"range":"fd00::/64"}"#,
+                "fd00::/64 fd00::1-fd00::ffff:ffff:ffff:fffe",
+            ),
+            (
+                r#"{"range":"10.0.0.5-10.0.0.9/24"}"#,
+                "10.0.0.0/24 10.0.0.5-10.0.0.9",
+            ),
+            (
+                r#"{"range":"10.0.0.0/24","range_start":"10.0.0.010","range_end":"10.0.0.20"}"#,
+                "10.0.0.0/24 10.0.0.10-10.0.0.20",
+            ),
+            // Ends that are no addresses, outside, or in the wrong order are ignored.
+            (
+                r#"{"range":"10.0.0.0/24","range_start":"x","range_end":"10.0.1.1"}"#,
+                "10.0.0.0/24 10.0.0.1-10.0.0.254",
+            ),
+            (
+                r#"{"range":"10.0.0.0/24","range_start":"10.0.0.9","range_end":"10.0.0.5"}"#,
+                "10.0.0.0/24 10.0.0.9-10.0.0.254",
+            ),
+            (
+                r#"{"range":"10.0.0.0/31"}"#,
+                "10.0.0.0/31 10.0.0.0-10.0.0.1",
+            ),
+            (r#"{"range":"fd00::/127"}"#, "fd00::/127 fd00::-fd00::1"),
+            (
+                r#"{"range":"10.0.0.4/32"}"#,
+                "10.0.0.4/32 10.0.0.4-10.0.0.4",
+            ),
+        ] {
+            assert_eq!(ends(ipam), [expected], "{ipam}");
+        }
+        let both = r#"{"range":"10.0.0.0/24","ipRanges":[{"range":"fd00::/120"},{"range":"10.1.0.0/24"}]}"#;
+        assert_eq!(ends(both).len(), 3);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_their_key() {
+        for (ipam, words) in [
+            ("{}", "neither range nor ipRanges"),
+            (r#"{"range":"10.0.0.0"}"#, "invalid CIDR"),
+            (
+                r#"{"range":"10.0.1.1-10.0.0.9/24"}"#,
+                "10.0.1.1 is not in 10.0.0.0/24",
+            ),
+            (
+                r#"{"ipRanges":[{"range":"10.0.0.0/24","range_start":"010.0.0.9"}]}"#,
+                "invalid IP",
+            ),
+            (r#"{"range":"10.0.0.0/24","exclude":["x"]}"#, "invalid IP"),
+            (r#"{"range":"10.0.0.0/24","gateway":"x"}"#, "invalid IP"),
+            (
+                r#"{"range":"10.0.0.0/24","network_name":"../x"}"#,
+                "network_name",
+            ),
+            (
+                r#"{"range":"10.0.0.0/24","allocation":"last"}"#,
+                "allocation",
+            ),
+            (
+                r#"{"range":"10.0.0.0/24","node_slice_size":"/28"}"#,
+                "node_slice_size",
+            ),
+        ] {
+            let err = parse(ipam, "", "").unwrap_err();
+            assert!(err.msg.contains(words), "{ipam}: {err}");
+        }
+        let ips = r#","runtimeConfig":{"ips":["10.9.0.1"]}"#;
+        let err = parse(r#"{"range":"10.0.0.0/24"}"#, ips, "").unwrap_err();
+        assert!(err.msg.contains("10.9.0.1 is in no range"), "{err}");
+    }
+
+    #[test]
+    fn neither_the_gateway_nor_an_excluded_address_is_free() {
+        let config = parse(
+            r#"{"range":"10.0.0.0/28","gateway":"10.0.0.1","exclude":["10.0.0.2","10.0.0.5/30"],
+                "ipRanges":[{"range":"fd00::/120","gateway":"fd00::2"}]}"#,
+            "",
+            "",
+        );
+        let ranges = config.unwrap().ranges;
+        assert_eq!(free(&ranges[0], &[]).as_deref(), Some("10.0.0.3"));
+        assert_eq!(free(&ranges[0], &["10.0.0.3"]).as_deref(), Some("10.0.0.8"));
+        assert_eq!(free(&ranges[1], &[]).as_deref(), Some("fd00::1"));
+        assert_eq!(free(&ranges[1], &["fd00::1"]).as_deref(), Some("fd00::3"));
+        let all = parse(r#"{"range":"10.0.0.0/30"}"#, "", "").unwrap();
+        assert_eq!(free(&all.ranges[0], &["10.0.0.1", "10.0.0.2"]), None);
+        let huge = parse(r#"{"range":"fd00::/64","exclude":["fd00::/65"]}"#, "", "").unwrap();
+        let first = free(&huge.ranges[0], &[]);
+        assert_eq!(first.as_deref(), Some("fd00::8000:0:0:0"));
+    }
+
+    #[test]
+    fn requests_are_addresses_of_a_range_or_fixed_ones() {
+        let config = parse(
+            r#"{"range":"10.0.0.0/24","addresses":[{"address":"192.0.2.5/24","gateway":"192.0.2.1"}]}"#,
+            r#","args":{"cni":{"ips":["10.0.0.7/24"]}}"#,
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=p;IP=198.51.100.5/24,10.0.0.9/24;GATEWAY=198.51.100.1",
+        )
+        .unwrap();
+        let requested: Vec<String> = config.requested.iter().map(ToString::to_string).collect();
+        assert_eq!(requested, ["10.0.0.7", "10.0.0.9"]);
+        let text = |ip: &IpConfig| format!("{} {:?}", ip.address, ip.gateway);
+        let fixed: Vec<String> = config.fixed.iter().map(text).collect();
+        assert_eq!(
+            fixed,
+            [
+                "192.0.2.5/24 Some(192.0.2.1)",
+                "198.51.100.5/24 Some(198.51.100.1)"
+            ]
+        );
+        let pod = config.pod.unwrap();
+        assert_eq!((&*pod.namespace, &*pod.name), ("a", "p"));
+        assert!(config.has_reservations && !config.is_first);
+    }
+}

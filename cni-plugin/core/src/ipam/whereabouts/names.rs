@@ -1,0 +1,89 @@
+//! Names of Whereabouts' objects, and addresses as its keys.
+
+use crate::ipam::range::{from_bits, to_bits};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// Returns the name of the pool of a range. An empty network name is the unnamed network's.
+pub fn pool(network: &str, range: IpNet) -> String {
+    in_network(network, &object_name(&range.to_string()))
+}
+
+/// Returns the name of the reservation of an address.
+pub fn reservation(network: &str, address: IpAddr) -> String {
+    in_network(network, &object_name(&address.to_string()))
+}
+
+fn in_network(network: &str, name: &str) -> String {
+    if network.is_empty() {
+        return name.to_owned();
+    }
+    format!("{network}-{name}")
+}
+
+/// Replaces the characters that no object name has. A name does not end with a hyphen.
+fn object_name(text: &str) -> String {
+    let mut name = text.replace([':', '/'], "-");
+    if text.ends_with(':') {
+        name.push('0');
+    }
+    name
+}
+
+/// Returns the distance of an address from the network address of its range, the key of its entry
+/// in a pool; `None` if it is outside.
+pub fn offset(range: IpNet, address: IpAddr) -> Option<u128> {
+    let is_inside = range.contains(&address);
+    is_inside.then(|| to_bits(address) - to_bits(range.network()))
+}
+
+/// Returns the address at this distance from the network address; `None` if it is outside.
+pub fn address(range: IpNet, offset: u128) -> Option<IpAddr> {
+    let bits = to_bits(range.network()).checked_add(offset)?;
+    let address = from_bits(bits, matches!(range, IpNet::V4(_)));
+    range.contains(&address).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_whereabouts() {
+        for (network, range, name) in [
+            ("", "10.0.0.0/24", "10.0.0.0-24"),
+            ("lan", "10.0.0.0/24", "lan-10.0.0.0-24"),
+            ("", "fd00::/64", "fd00---64"),
+            ("", "fd00:1:2::/48", "fd00-1-2---48"),
+        ] {
+            assert_eq!(pool(network, range.parse().unwrap()), name);
+        }
+        for (network, address, name) in [
+            ("", "10.0.0.5", "10.0.0.5"),
+            ("lan", "10.0.0.5", "lan-10.0.0.5"),
+            ("", "fd00::", "fd00--0"),
+            ("", "fd00::5", "fd00--5"),
+        ] {
+            assert_eq!(reservation(network, address.parse().unwrap()), name);
+        }
+    }
+
+    #[test]
+    fn an_offset_counts_from_the_network_address() {
+        for (range, text, expected) in [
+            ("10.0.0.0/24", "10.0.0.5", Some(5)),
+            ("10.0.0.0/24", "10.0.1.5", None),
+            ("10.0.0.0/24", "fd00::5", None),
+            ("fd00::/64", "fd00::8000:0:0:1", Some((1 << 63) + 1)),
+        ] {
+            let (range, ip): (IpNet, IpAddr) = (range.parse().unwrap(), text.parse().unwrap());
+            assert_eq!(offset(range, ip), expected, "{range} {ip}");
+            if let Some(offset) = expected {
+                assert_eq!(address(range, offset), Some(ip));
+            }
+        }
+        let range = "10.0.0.0/24".parse().unwrap();
+        assert_eq!(address(range, 256), None);
+        assert_eq!(address(range, u128::MAX), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! An `IPPool`: the addresses of a range that are in use, in the whole cluster.
+//!
+//! ```yaml
+//! metadata:
+//!   name: 10.0.0.0-24
+//!   annotations: {ipam.braid.io/7f3a91c204d0be11: '{"node": "a", "uid": "…", "boot": "…", "seq": 42, "own": "5:3fa9c2d1"}'}
+//! spec:
+//!   range: 10.0.0.0/24
+//!   allocations: {"5": {id: 3fa9c2d1…, podref: "", ifname: net1}}
+//! ```
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Start of the keys of the nodes' annotations.
+const KEY: &str = "ipam.braid.io/";
+/// Characters of an entry's id in an annotation.
+const SHORT: usize = 8;
+
+/// A pool, as the API server has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// `metadata.uid`: another one for each creation.
+    pub uid: String,
+    /// `metadata.annotations`; `None` if the pool has none.
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Entries by offset. Keys that are no numbers are left out.
+    pub entries: BTreeMap<u128, Entry>,
+    /// True if `spec.allocations` is a map, possibly an empty one.
+    pub has_allocations: bool,
+}
+
+/// An entry of a pool: an address that is in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// Container id of an attachment.
+    pub id: String,
+    /// `namespace/name` of its pod. Empty in entries of braid: Whereabouts' reconciler skips these, and
+    /// its ADD takes none of them over.
+    pub podref: String,
+    /// Interface of the attachment.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ifname: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    uid: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    allocations: Option<BTreeMap<String, Entry>>,
+}
+
+impl Pool {
+    /// Parses the object.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let Object { metadata, spec } = serde_json::from_slice(bytes)?;
+        let has_allocations = spec.allocations.is_some();
+        let mut entries = BTreeMap::new();
+        for (key, entry) in spec.allocations.unwrap_or_default() {
+            if let Ok(offset) = key.parse() {
+                entries.insert(offset, entry);
+            }
+        }
+        Ok(Self {
+            uid: metadata.uid,
+            annotations: metadata.annotations,
+            entries,
+            has_allocations,
+        })
+    }
+
+    /// Returns the annotation with this key.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+}
+
+/// The node that writes an annotation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Name of the Node object.
+    #[serde(rename = "node")]
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Id of the boot.
+    pub boot: String,
+}
+
+impl Node {
+    /// Returns the key of the node's annotation. A name may be too long for a key.
+    pub fn key(&self) -> String {
+        let hash = Sha256::digest(self.name.as_bytes());
+        format!("{KEY}{}", base16ct::lower::encode_string(&hash[..8]))
+    }
+}
+
+/// A node's annotation on a pool: the entries that are the node's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The node.
+    #[serde(flatten)]
+    pub node: Node,
+    /// Number of the change. It grows with each.
+    pub seq: u64,
+    /// `offset:first characters of the id`, separated by commas.
+    own: String,
+}
+
+impl Note {
+    /// Returns the annotation of a node with these entries.
+    pub fn new(node: Node, seq: u64, own: &BTreeMap<u128, Entry>) -> Self {
+        let mut text = String::new();
+        for (offset, entry) in own {
+            let separator = if text.is_empty() { "" } else { "," };
+            let _ = write!(text, "{separator}{offset}:{}", short(&entry.id));
+        }
+        Self {
+            node,
+            seq,
+            own: text,
+        }
+    }
+
+    /// Parses an annotation; `None` if it is none that braid wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Returns the text of the annotation.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// True if an entry at this offset with this id is the node's.
+    pub fn has(&self, offset: u128, id: &str) -> bool {
+        self.own.split(',').any(|one| {
+            let parts = one.split_once(':');
+            parts.is_some_and(|(at, of)| at.parse() == Ok(offset) && of == short(id))
+        })
+    }
+}
+
+fn short(id: &str) -> &str {
+    id.get(..SHORT).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_parsed_as_whereabouts_and_braid_write_it() {
+        let text = r#"{"kind": "IPPool", "metadata": {"name": "10.0.0.0-24", "uid": "4f1c",
+            "annotations": {"a": "b"}}, "spec": {"range": "10.0.0.0/24", "allocations": {
+            "5": {"id": "c1", "podref": "ns/pod", "ifname": "net1"}, "7": {"id": "c2", "podref": ""},
+            "x": {"id": "c3", "podref": ""}}}}"#;
+        let pool = Pool::parse(text.as_bytes()).unwrap();
+        assert_eq!((&*pool.uid, pool.annotation("a")), ("4f1c", Some("b")));
+        assert_eq!(pool.entries[&5].podref, "ns/pod");
+        assert_eq!(pool.entries.keys().collect::<Vec<_>>(), [&5, &7]);
+        for (text, has) in [
+            (
+                r#"{"spec": {"range": "10.0.0.0/24", "allocations": {}}}"#,
+                true,
+            ),
+            (
+                r#"{"spec": {"range": "10.0.0.0/24", "allocations": null}}"#,
+                false,
+            ),
+        ] {
+            let pool = Pool::parse(text.as_bytes()).unwrap();
+            assert_eq!((pool.has_allocations, pool.annotations), (has, None));
+        }
+    }
+
+    #[test]
+    fn a_note_names_its_entries_and_comes_back_from_its_text() {
+        let node = Node {
+            name: "node-a".into(),
+            uid: "u".into(),
+            boot: "b".into(),
+        };
+        let entry = |id: &str| Entry {
+            id: id.into(),
+            ..Entry::default()
+        };
+        let own = BTreeMap::from([(5, entry("3fa9c2d1e0")), (9, entry("claim"))]);
+        let note = Note::new(node.clone(), 42, &own);
+        let text = note.text();
+        let expected =
+            r#"{"node":"node-a","uid":"u","boot":"b","seq":42,"own":"5:3fa9c2d1,9:claim"}"#;
+        assert_eq!(text, expected);
+        assert_eq!(Note::parse(&text), Some(note.clone()));
+        assert!(note.has(5, "3fa9c2d1ff") && note.has(9, "claim"));
+        assert!(!note.has(5, "4") && !note.has(6, "3fa9c2d1e0") && !note.has(0, ""));
+        let key = node.key();
+        assert!(key.starts_with(KEY) && key.len() == KEY.len() + 16, "{key}");
+        assert_eq!(Note::parse("{}"), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Whereabouts' objects, as a call reads and changes them.
+
+use braid_core::cni::Error;
+use braid_core::ipam::whereabouts::journal::Journal;
+use braid_core::ipam::whereabouts::pool::{Entry, Pool};
+use ipnet::IpNet;
+use serde_json::Value;
+use std::fmt;
+
+/// Reason why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// An object of this name exists (409).
+    Exists,
+    /// A test of a change failed (422), so nothing was changed.
+    Unfit,
+    /// The object does not exist (404).
+    Missing,
+    /// Temporary, such as no answer. The request may still be carried out.
+    Passing(String),
+    /// Permanent until an administrator mends it, such as a missing right.
+    Lasting(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists => f.write_str("the object exists"),
+            Self::Unfit => f.write_str("the object has changed"),
+            Self::Missing => f.write_str("the object does not exist"),
+            Self::Passing(why) | Self::Lasting(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A reservation of an address, as read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Uid of the object.
+    pub uid: String,
+    /// Container id, if braid made it.
+    pub container_id: String,
+}
+
+/// Whereabouts' objects in the API. Each call is one request.
+pub trait Api {
+    /// Reads a pool; `None` if it does not exist.
+    fn pool(&mut self, name: &str) -> Result<Option<Pool>, Failure>;
+
+    /// Creates a pool without entries.
+    fn create_pool(&mut self, name: &str, range: IpNet) -> Result<Pool, Failure>;
+
+    /// Changes a pool by a JSON Patch, and returns the pool after it.
+    fn change_pool(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure>;
+
+    /// Creates a reservation for an entry, and returns its uid.
+    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure>;
+
+    /// Reads a reservation; `None` if it does not exist.
+    fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure>;
+
+    /// Deletes the reservation with this uid. One that does not exist is a success.
+    fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure>;
+}
+
+/// The journal of a pool. It is locked while this value exists.
+pub trait Store {
+    /// Reads the journal; an empty one if there is none.
+    fn read(&mut self) -> Result<Journal, Error>;
+
+    /// Replaces the journal.
+    fn write(&mut self, journal: &Journal) -> Result<(), Error>;
+}
