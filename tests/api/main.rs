@@ -19,7 +19,6 @@ mod policies;
 mod proxy;
 mod server;
 mod token;
-mod whereabouts;
 
 use braid_client::api::{Access, Api};
 use braid_core::k8s::source::{Edit, Source, SourceError};

@@ -4,8 +4,7 @@
 //! ```text
 //!  HostLocalConfig ─► host_local::{book, store, index}: files ─┐
 //!  StaticConfig ───────────────────────────────────────────────┼─► Lease
-//!  DhcpConfig ─► dhcp::call: a daemon ─────────────────────────┤
-//!  WhereaboutsConfig ─► whereabouts: journal, API server ──────┘
+//!  DhcpConfig ─► dhcp::call: a daemon ─────────────────────────┘
 //! ```
 
 pub mod dhcp;
@@ -98,17 +97,11 @@ pub enum Kept<'a> {
 
 /// Parses the configuration for the IPAM `kind`; `None` if braid does not implement that type.
 pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
-    if kind == whereabouts::TYPE {
-        return whereabouts::parse(conf, Some(cni_args));
-    }
     Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
 }
 
 /// Parses the configuration like [`parse`], but only the part that a release (DEL) needs.
 pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
-    if kind == whereabouts::TYPE {
-        return whereabouts::parse(conf, None);
-    }
     Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
 }
 

@@ -5,7 +5,6 @@ use crate::cni::address::parse_ip;
 use crate::cni::{CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use crate::ipam::range::{from_bits, to_bits};
-use crate::k8s::ObjectName;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -37,8 +36,8 @@ pub struct WhereaboutsConfig {
     pub has_reservations: bool,
     /// `kubernetes.kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
-    /// The pod, from `CNI_ARGS`.
-    pub pod: Option<ObjectName>,
+    /// Namespace and name of the pod, from `CNI_ARGS`.
+    pub pod: Option<(String, String)>,
 }
 
 /// A range whose addresses are in a pool.
@@ -329,11 +328,9 @@ fn added(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
     Ok(all)
 }
 
-fn pod(args: &CniArgs) -> Option<ObjectName> {
-    Some(ObjectName {
-        namespace: args.get("K8S_POD_NAMESPACE")?.to_owned(),
-        name: args.get("K8S_POD_NAME")?.to_owned(),
-    })
+fn pod(args: &CniArgs) -> Option<(String, String)> {
+    let text = |key| args.get(key).map(str::to_owned);
+    Some((text("K8S_POD_NAMESPACE")?, text("K8S_POD_NAME")?))
 }
 
 #[cfg(test)]
@@ -481,8 +478,7 @@ mod tests {
                 "198.51.100.5/24 Some(198.51.100.1)"
             ]
         );
-        let pod = config.pod.unwrap();
-        assert_eq!((&*pod.namespace, &*pod.name), ("a", "p"));
+        assert_eq!(config.pod, Some(("a".to_owned(), "p".to_owned())));
         assert!(config.has_reservations && !config.is_first);
     }
 }

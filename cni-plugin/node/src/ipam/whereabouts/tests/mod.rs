@@ -344,7 +344,7 @@ impl Trial {
 /// Number of random orders.
 fn trials() -> u64 {
     let number = std::env::var("BRAID_IPAM_TRIALS").ok();
-    number.map_or(300, |number| number.parse().expect("a number"))
+    number.map_or(100, |number| number.parse().expect("a number"))
 }
 
 #[test]
