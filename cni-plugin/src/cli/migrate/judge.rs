@@ -25,6 +25,12 @@ fn step(command: &str, reason: &str) -> Step {
     }
 }
 
+/// Labels the node on which the advice is given. Its name in the cluster may not be its host name.
+const LABEL: &str = "kubectl label node <name of this node> braid-agent=true";
+/// Excludes nodes with the label from flannel's `DaemonSet`.
+const EXCLUDE: &str = "kubectl -n kube-flannel patch daemonset kube-flannel-ds --type=json -p '[{\"op\": \"add\", \"path\": \
+    \"/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/-\", \
+    \"value\": {\"key\": \"braid-agent\", \"operator\": \"DoesNotExist\"}}]'";
 const ROLLOUT: &str = "kubectl -n kube-system rollout status daemonset/braid";
 
 /// Returns the advice. `installation` are the changes of `braid install` in the plugin folder.
@@ -60,7 +66,10 @@ pub(super) fn advice(node: &Node, installation: Vec<String>) -> Advice {
 
 fn commands(node: &Node) -> Vec<Step> {
     let has = |program| node.traces.iter().any(|trace| trace.program == program);
-    let mut commands = if has("flannel") {
+    let distribution = distribution(&node.plugins.folder);
+    let mut commands = if let Some(distribution) = distribution {
+        with_chart(distribution, has("flannel"))
+    } else if has("flannel") {
         with_flannel()
     } else if default_is_of_a_cluster(node) {
         vec![
@@ -79,8 +88,18 @@ fn commands(node: &Node) -> Vec<Step> {
     if has("Multus") {
         commands.push(step(
             "kubectl -n kube-system delete daemonset kube-multus-ds",
-            "after braid attaches new pods: remove Multus, and keep its configuration",
+            "only when every node has braid, and attaches new pods by it: remove Multus; put its \
+             configuration back if it deletes it at its end",
         ));
+    }
+    let mut types = node.networks.iter().flat_map(|network| &network.types);
+    if types.any(|kind| kind == "cilium-cni") {
+        let exclusive = "helm upgrade cilium cilium/cilium --namespace kube-system --reuse-values \
+                         --set cni.exclusive=false";
+        commands.insert(
+            0,
+            step(exclusive, "let Cilium leave the configurations of others"),
+        );
     }
     if has("Whereabouts") {
         commands.push(step(
@@ -95,6 +114,44 @@ fn commands(node: &Node) -> Vec<Step> {
 /// True if a network of the node belongs to a cluster.
 fn default_is_of_a_cluster(node: &Node) -> bool {
     node.networks.iter().any(|network| network.is_default)
+}
+
+/// Returns the chart's distribution with this plugin folder.
+fn distribution(folder: &str) -> Option<&'static str> {
+    ["k3s", "microk8s"]
+        .into_iter()
+        .find(|name| folder.split('/').any(|part| part == *name))
+}
+
+/// Returns the commands for a distribution with folders of its own, those of docs/migration.md for
+/// k3s with its flannel.
+fn with_chart(distribution: &str, has_flannel: bool) -> Vec<Step> {
+    let install = format!(
+        "helm install braid deploy/chart --namespace kube-system --set distribution={distribution}"
+    );
+    if !(has_flannel && distribution == "k3s") {
+        return vec![
+            step(&install, "install braid on all nodes"),
+            step(ROLLOUT, "wait until every node has it"),
+        ];
+    }
+    let values = "--set flannel.enabled=true,network.mode=flannel --set-string nodeSelector.braid-agent=true";
+    vec![
+        step(
+            "kubectl -n kube-system create configmap kube-flannel-cfg --from-literal=net-conf.json=\
+             '{\"Network\": \"10.42.0.0/16\", \"Backend\": {\"Type\": \"vxlan\"}}'",
+            "the settings of k3s' flannel, with the server's --cluster-cidr",
+        ),
+        step(
+            &format!("{install} {values}"),
+            "an agent on nodes with the label braid-agent",
+        ),
+        step(LABEL, "an agent beside this node's flannel"),
+        step(
+            ROLLOUT,
+            "wait until the agent is ready; docs/migration.md then restarts k3s without flannel",
+        ),
+    ]
 }
 
 /// Returns the commands of docs/flannel.md.
@@ -114,9 +171,10 @@ fn with_flannel() -> Vec<Step> {
             "an agent on nodes with the label braid-agent",
         ),
         step(
-            "kubectl label node \"$(hostname)\" braid-agent=true",
-            "this node leaves flanneld, after docs/flannel.md has excluded it from flannel's DaemonSet",
+            EXCLUDE,
+            "flanneld leaves nodes with the label, and restarts on the others",
         ),
+        step(LABEL, "this node leaves flanneld"),
         step(ROLLOUT, "wait until the agent is ready"),
     ]
 }
@@ -155,7 +213,8 @@ mod tests {
         });
         let moved = commands_of(&node);
         assert_eq!(moved[1], "kubectl apply -f deploy/flannel.yaml");
-        assert!(moved[3].contains("braid-agent=true"), "{moved:?}");
+        assert!(moved[3].contains("DoesNotExist"), "{moved:?}");
+        assert!(moved[4].contains("braid-agent=true"), "{moved:?}");
         node.traces.push(Trace {
             program: "Multus",
             detail: String::new(),
@@ -165,6 +224,25 @@ mod tests {
                 .iter()
                 .any(|it| it.contains("kube-multus-ds"))
         );
+    }
+
+    #[test]
+    fn a_distribution_gets_the_chart_and_cilium_leaves_other_configurations() {
+        let mut node = Node {
+            networks: vec![network("/n/05-cilium.conflist", "cilium-cni")],
+            ..Node::default()
+        };
+        assert!(commands_of(&node)[0].contains("cni.exclusive=false"));
+        node.networks.clear();
+        node.plugins.folder = "/var/lib/rancher/k3s/data/cni".to_owned();
+        assert!(commands_of(&node)[0].ends_with("--set distribution=k3s"));
+        node.traces.push(Trace {
+            program: "flannel",
+            detail: String::new(),
+        });
+        let moved = commands_of(&node);
+        assert!(moved[0].contains("create configmap kube-flannel-cfg"));
+        assert!(moved[1].contains("network.mode=flannel"), "{moved:?}");
     }
 
     #[test]
