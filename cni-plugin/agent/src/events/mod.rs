@@ -34,8 +34,8 @@ const LASTS: SignedDuration = SignedDuration::from_mins(5);
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(30);
 /// New events at a time. Others follow at the next comparison.
 const MOST: usize = 20;
-/// Events of pods that are kept to find repeats.
-const MOST_OF_PODS: usize = 1024;
+/// Events of pods that are kept to find repeats, of some 2 KiB each.
+const MOST_OF_PODS: usize = 256;
 
 /// A condition that needs an administrator, or a repair.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,11 +268,18 @@ impl PodBook {
             event.metadata.annotations = Some(BTreeMap::from([annotation]));
         }
         if self.known.len() >= MOST_OF_PODS {
-            // Repeats become events of their own.
-            self.known.clear();
+            self.forget_oldest();
         }
         self.known.insert(key, Known::new(event.clone(), now));
         Some(Post { event })
+    }
+
+    /// Forgets the event that was published first. A repeat becomes an event of its own.
+    fn forget_oldest(&mut self) {
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.posted);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.known.remove(&key);
+        }
     }
 
     /// Returns the series of events that were repeated a moment after they were published.
@@ -374,6 +381,37 @@ mod tests {
         assert_eq!(count("v", 1), Some(1), "another pod of this name");
         assert_eq!(count("u", 11), Some(3));
         assert_eq!(count("u", 3600), Some(1), "forgotten");
+    }
+
+    #[test]
+    fn the_oldest_events_of_pods_are_forgotten_when_there_are_many() {
+        let pod = ObjectName {
+            namespace: "a".into(),
+            name: "web".into(),
+        };
+        let told = PodEvent {
+            severity: Severity::Normal,
+            reason: "AddedInterface".into(),
+            message: "net1".into(),
+            trace: None,
+        };
+        let mut book = PodBook::default();
+        for number in 0..MOST_OF_PODS * 3 {
+            let seconds = i64::try_from(number / 10).expect("a number");
+            let now = Timestamp::from_second(1000 + seconds).expect("a time");
+            let posted = book.post(&pod, &format!("uid-{number}"), &told, ("n1", now));
+            assert!(posted.is_some() && book.known.len() <= MOST_OF_PODS);
+        }
+        let now = Timestamp::from_second(1100).expect("a time");
+        let last = format!("uid-{}", MOST_OF_PODS * 3 - 1);
+        let series = book
+            .post(&pod, &last, &told, ("n1", now))
+            .expect("a series");
+        assert_eq!(series.event.series.expect("a series").count, 2);
+        let first = book
+            .post(&pod, "uid-0", &told, ("n1", now))
+            .expect("an event");
+        assert_eq!(first.event.series, None);
     }
 
     #[test]
