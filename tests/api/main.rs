@@ -19,6 +19,7 @@ mod policies;
 mod proxy;
 mod server;
 mod token;
+mod whereabouts;
 
 use braid_client::api::{Access, Api};
 use braid_core::k8s::source::{Edit, Source, SourceError};

@@ -109,6 +109,7 @@ impl Lines {
             ClientRequest::ClaimUids => self.done(api.claim_uids()),
             ClientRequest::FillClaim(claim) => self.done(api.fill_claim(&claim)),
             ClientRequest::Offered { node, driver } => self.done(api.offered(&node, &driver)),
+            ClientRequest::Exchange(exchange) => self.done(api.exchange(&exchange)),
             ClientRequest::Devices { socket, pod } => self.done(kubelet::devices(&socket, &pod)),
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Credentials {
     pub(super) config: Config,
     /// `<host>:<port>`, for errors.
     pub(super) server: String,
+    /// Namespace of the context, if it names one.
+    pub(super) namespace: Option<String>,
     /// Token and password. They are removed from every text that is shown.
     pub(super) secrets: Vec<String>,
 }
@@ -48,6 +50,7 @@ impl Access {
             }
         }
         let options = KubeConfigOptions::default();
+        let namespace = namespace(&kubeconfig);
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|err| self.unusable(&err))?;
         if config
@@ -73,6 +76,7 @@ impl Access {
         let server = format!("{}:{port}", config.cluster_url.host().unwrap_or_default());
         Ok(Credentials {
             server,
+            namespace,
             secrets: secrets(&config.auth_info),
             config,
         })
@@ -150,6 +154,14 @@ fn is_scarce(err: &io::Error) -> bool {
 }
 
 /// Returns the token and password, which a server could echo in a message. They are read from the
+/// Returns the namespace of the current context; `None` if it names none.
+fn namespace(kubeconfig: &Kubeconfig) -> Option<String> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == *current)?;
+    let namespace = context.context.as_ref()?.namespace.clone()?;
+    (!namespace.is_empty()).then_some(namespace)
+}
+
 /// serialized form of `who`, the only form that reveals them.
 fn secrets(who: &AuthInfo) -> Vec<String> {
     let written = serde_json::to_value(who).unwrap_or_default();

@@ -4,11 +4,13 @@ use super::object;
 use super::session::Failure;
 use braid_core::k8s::source::{Event, SourceError};
 use braid_core::k8s::{IpamClaim, ObjectName};
+use braid_node::source::client::protocol::{Exchange, ExchangeKind, Verb};
 use http::{Method, Request, header};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+const WHEREABOUTS: &str = "apis/whereabouts.cni.cncf.io/v1alpha1";
 const JSON: &str = "application/json";
 /// Media type of a list with only the objects' metadata.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -27,6 +29,9 @@ pub(super) enum ObjectKind {
     Claim,
     Event,
     Slice,
+    Pool,
+    Reservation,
+    Node,
 }
 
 impl ObjectKind {
@@ -38,6 +43,9 @@ impl ObjectKind {
             Self::Claim => "IPAMClaim",
             Self::Event => "event of pod",
             Self::Slice => "ResourceSlice",
+            Self::Pool => "IPPool",
+            Self::Reservation => "OverlappingRangeIPReservation",
+            Self::Node => "Node",
         }
     }
 
@@ -49,8 +57,11 @@ impl ObjectKind {
             Self::Claim => ("apis/k8s.cni.cncf.io/v1alpha1", "ipamclaims"),
             Self::Event => ("apis/events.k8s.io/v1", "events"),
             Self::Slice => ("apis/resource.k8s.io/v1", "resourceslices"),
+            Self::Pool => (WHEREABOUTS, "ippools"),
+            Self::Reservation => (WHEREABOUTS, "overlappingrangeipreservations"),
+            Self::Node => ("api/v1", "nodes"),
         };
-        match namespace {
+        match namespace.filter(|_| self != Self::Node) {
             Some(namespace) => format!("/{group}/namespaces/{namespace}/{resource}"),
             None => format!("/{group}/{resource}"),
         }
@@ -188,6 +199,26 @@ impl ApiRequest {
         })
     }
 
+    /// Creates a request about an object of cluster-wide IPAM.
+    pub(super) fn exchange(exchange: &Exchange, namespace: &str) -> Result<Self, SourceError> {
+        let verb = match exchange.verb {
+            Verb::Get => "get",
+            Verb::Create => "create",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+        };
+        let kind = match exchange.kind {
+            ExchangeKind::Pool => ObjectKind::Pool,
+            ExchangeKind::Reservation => ObjectKind::Reservation,
+            ExchangeKind::Node => ObjectKind::Node,
+        };
+        let object = ObjectName {
+            namespace: namespace.to_owned(),
+            name: exchange.name.clone(),
+        };
+        Self::new(verb, kind, &object, "", exchange.body.as_ref())
+    }
+
     fn new(
         verb: &'static str,
         kind: ObjectKind,
@@ -222,6 +253,7 @@ impl ApiRequest {
                     form,
                 )
             }
+            "delete" => (Method::DELETE, format!("{folder}/{}", object.name), JSON),
             _ => (Method::GET, format!("{folder}/{}", object.name), JSON),
         };
         let mut request = Request::builder()
@@ -248,6 +280,11 @@ impl ApiRequest {
             is_of_version: false,
             request,
         })
+    }
+
+    /// True if the request creates an object. Status 409 then means that the object exists.
+    pub(super) fn is_creation(&self) -> bool {
+        self.verb == "create"
     }
 
     /// Converts the failure of the last attempt to the error of the request.

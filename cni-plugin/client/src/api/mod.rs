@@ -25,7 +25,7 @@ use api_request::{ApiRequest, ObjectKind};
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object as parse};
-use braid_node::source::client::protocol::Limits;
+use braid_node::source::client::protocol::{Exchange, Exchanged, Limits};
 use clients::Clients;
 use futures_util::future::{Either, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
@@ -37,6 +37,9 @@ use tokio::runtime::Runtime;
 
 /// Maximum number of concurrent requests. With HTTP/1.1 each request needs a connection.
 const CONCURRENT: usize = 8;
+
+/// Namespace of the objects of cluster-wide IPAM, if the kubeconfig names none, as with Whereabouts.
+const NAMESPACE: &str = "kube-system";
 
 /// Client of the API server. It implements [`Source`].
 pub struct Api {
@@ -57,6 +60,8 @@ struct Connected {
     clients: Clients,
     /// Address of the server as `<host>:<port>`, for errors.
     server: String,
+    /// Namespace of the objects of cluster-wide IPAM.
+    namespace: String,
     /// Token and password. They are removed from every text that is shown.
     secrets: Vec<String>,
 }
@@ -102,6 +107,7 @@ impl Api {
             Ok(connected) => connected.runtime.block_on(work(&Session {
                 clients: &connected.clients,
                 server: &connected.server,
+                namespace: &connected.namespace,
                 secrets: &connected.secrets,
                 attempt,
                 deadline: deadline.into(),
@@ -110,6 +116,27 @@ impl Api {
         };
         self.spent += start.elapsed();
         done
+    }
+
+    /// Sends a request about one object. A conflict with another writer, a failed test and a missing
+    /// object are answers.
+    pub fn exchange(&mut self, exchange: &Exchange) -> Result<Exchanged, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let ask = ApiRequest::exchange(exchange, session.namespace)?;
+            match session.answer(&ask).await {
+                Ok(body) => Ok(Exchanged {
+                    status: 200,
+                    body: String::from_utf8_lossy(&body).into_owned(),
+                }),
+                Err((failure, attempts)) => match failure.refusal() {
+                    Some(status) => Ok(Exchanged {
+                        status,
+                        body: String::new(),
+                    }),
+                    None => Err(ask.failed(failure, attempts)),
+                },
+            }
+        })
     }
 
     fn connected(&mut self) -> Result<&Connected, SourceError> {
@@ -127,6 +154,7 @@ impl Connected {
         let Credentials {
             config,
             server,
+            namespace,
             secrets,
         } = runtime.block_on(access.credentials(attempt))?;
         let clients = {
@@ -137,6 +165,7 @@ impl Connected {
             runtime,
             clients,
             server,
+            namespace: namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
             secrets,
         })
     }

@@ -21,6 +21,8 @@ const MESSAGE_MAX: usize = 1024;
 pub(super) struct Session<'a> {
     pub(super) clients: &'a Clients,
     pub(super) server: &'a str,
+    /// Namespace of the objects of cluster-wide IPAM.
+    pub(super) namespace: &'a str,
     pub(super) secrets: &'a [String],
     /// Timeout of one attempt.
     pub(super) attempt: Duration,
@@ -89,7 +91,8 @@ impl Session<'_> {
             };
             attempts += 1;
             let mut pause = failure.pause(attempts, clock());
-            if ask.is_of_version && failure.is_conflict() {
+            // A retry of a creation would fail in the same way.
+            if (ask.is_of_version || ask.is_creation()) && failure.is_conflict() {
                 pause = None;
             }
             if is_http2 && !matches!(failure, Failure::Answer { .. }) {
@@ -181,6 +184,23 @@ impl Failure {
     /// True if the object has changed since the version in the request (409).
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Answer { status: 409, .. })
+    }
+
+    /// Returns the status of a refusal that says how the object is: missing (404; an unknown kind is an
+    /// error), in conflict (409), or unfit for a test (422).
+    pub(super) fn refusal(&self) -> Option<u16> {
+        match self {
+            Self::Answer {
+                status: 404,
+                is_object: true,
+                ..
+            } => Some(404),
+            Self::Answer {
+                status: status @ (409 | 422),
+                ..
+            } => Some(*status),
+            Self::Answer { .. } | Self::Silence { .. } | Self::Stranger { .. } => None,
+        }
     }
 
     /// True if the account may not send this request (403).

@@ -1,7 +1,22 @@
 //! Configurations of the built-in IPAM plugins.
 
 use crate::cni::{Error, NetConf};
+use crate::ipam::whereabouts::WhereaboutsConfig;
 use crate::ipam::{dhcp, host_local, static_ip};
+
+/// Type of the IPAM plugin for cluster-wide addresses.
+pub const WHEREABOUTS: &str = "whereabouts";
+
+/// True if a network with the IPAM `whereabouts` takes its addresses from braid instead of the program
+/// of this name.
+pub fn is_native(conf: &NetConf) -> Result<bool, Error> {
+    match conf.json.object("ipam")? {
+        Some(ipam) => ipam
+            .bool_or("native", false)
+            .map_err(|err| err.at_key("ipam")),
+        None => Ok(false),
+    }
+}
 
 /// Defines the registry of built-in IPAM plugins from one line for each type.
 macro_rules! types {
@@ -13,6 +28,9 @@ macro_rules! types {
         #[derive(Debug)]
         pub enum Configuration {
             $(#[doc = concat!("`", $kind, "`.")] $name($config),)*
+            /// `whereabouts` with `"native": true`. Without this key, the type is that of another
+            /// program, so it is not one of [`TYPES`].
+            Whereabouts(WhereaboutsConfig),
         }
 
         impl Configuration {
@@ -21,6 +39,9 @@ macro_rules! types {
             pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse(conf, cni_args)?)),)*
+                    WHEREABOUTS if is_native(conf)? => {
+                        Some(Self::Whereabouts(WhereaboutsConfig::parse(conf, cni_args)?))
+                    }
                     _ => None,
                 })
             }
@@ -30,6 +51,9 @@ macro_rules! types {
             pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Self>, Error> {
                 Ok(match kind {
                     $($kind => Some(Self::$name(<$config>::parse_for_release(conf)?)),)*
+                    WHEREABOUTS if is_native(conf)? => {
+                        Some(Self::Whereabouts(WhereaboutsConfig::parse_for_release(conf)?))
+                    }
                     _ => None,
                 })
             }

@@ -10,6 +10,7 @@ use crate::ipam::liveness::{
     Death, LIBCNI_CACHE_DIR, LibcniCache, Liveness, Netns, Recorded, owner_of,
 };
 use crate::log::Log;
+use crate::source::pools::Kubernetes;
 use crate::store::holder::is_alive;
 pub use crate::store::holder::netns_of;
 use crate::store::record::{self, Record};
@@ -69,6 +70,7 @@ impl NodeState {
             state_dir: &self.index_at,
             liveness: self,
             attachment: None,
+            servers: &Kubernetes,
             log: &self.log,
         }
     }

@@ -3,6 +3,7 @@
 use super::liveness::Liveness;
 use crate::log::Log;
 use braid_core::cni::Attachment;
+use braid_core::ipam::whereabouts::api::Servers;
 use std::path::Path;
 
 /// The caller's view of the host for the IPAM verbs.
@@ -14,6 +15,20 @@ pub struct Host<'a> {
     pub liveness: &'a dyn Liveness,
     /// Attachment of the container; `None` for a call without a container, such as GC.
     pub attachment: Option<&'a Attachment>,
+    /// API servers of cluster-wide IPAM.
+    pub servers: &'a dyn Servers,
     /// Log for messages to the operator.
     pub log: &'a Log,
+}
+
+/// No API server, for tests of other IPAMs.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct NoServers;
+
+#[cfg(test)]
+impl Servers for NoServers {
+    fn open(&self, kubeconfig: &Path) -> Box<dyn braid_core::ipam::whereabouts::api::Server> {
+        panic!("{} is not asked", kubeconfig.display())
+    }
 }

@@ -4,10 +4,12 @@
 //! ```text
 //!  HostLocalConfig ─► host_local::{book, store, index}: files ─┐
 //!  StaticConfig ───────────────────────────────────────────────┼─► Lease
-//!  DhcpConfig ─► dhcp::call: a daemon ─────────────────────────┘
+//!  DhcpConfig ─► dhcp::call: a daemon ─────────────────────────┤
+//!  WhereaboutsConfig ─► whereabouts: journal, API server ──────┘
 //! ```
 
 pub mod dhcp;
+mod flat_file;
 mod host;
 pub mod host_local;
 pub mod liveness;
@@ -97,12 +99,14 @@ pub enum Kept<'a> {
 
 /// Parses the configuration for the IPAM `kind`; `None` if braid does not implement that type.
 pub fn parse(kind: &str, conf: &NetConf, cni_args: &str) -> Result<Option<Box<dyn Ipam>>, Error> {
-    Ok(Configuration::parse(kind, conf, cni_args)?.map(verbs))
+    let conf = flat_file::complete(kind, conf)?;
+    Ok(Configuration::parse(kind, &conf, cni_args)?.map(verbs))
 }
 
 /// Parses the configuration like [`parse`], but only the part that a release (DEL) needs.
 pub fn parse_for_release(kind: &str, conf: &NetConf) -> Result<Option<Box<dyn Ipam>>, Error> {
-    Ok(Configuration::parse_for_release(kind, conf)?.map(verbs))
+    let conf = flat_file::complete(kind, conf)?;
+    Ok(Configuration::parse_for_release(kind, &conf)?.map(verbs))
 }
 
 fn verbs(configuration: Configuration) -> Box<dyn Ipam> {
@@ -110,6 +114,7 @@ fn verbs(configuration: Configuration) -> Box<dyn Ipam> {
         Configuration::Dhcp(config) => Box::new(config),
         Configuration::HostLocal(config) => Box::new(config),
         Configuration::Static(config) => Box::new(config),
+        Configuration::Whereabouts(config) => Box::new(config),
     }
 }
 

@@ -7,4 +7,5 @@ pub mod cluster;
 pub mod files;
 pub mod manifests;
 pub mod network_cache;
+pub mod pools;
 pub mod trace;

@@ -16,6 +16,7 @@
 //!    and that each added offset is free. So the API server orders all changes, and of two requests
 //!    with the same previous text, one that was given up among them, one succeeds.
 
+pub mod api;
 pub mod change;
 pub mod config;
 pub mod flat;

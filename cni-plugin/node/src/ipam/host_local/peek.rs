@@ -100,6 +100,7 @@ fn first_free(
 mod tests {
     use super::*;
     use crate::ipam::Ipam;
+    use crate::ipam::host::NoServers;
     use crate::ipam::liveness::{Liveness, Netns};
     use crate::log::Log;
     use braid_core::cni::{NetConf, Owner};
@@ -131,6 +132,7 @@ mod tests {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
             attachment: None,
+            servers: &NoServers,
             log: &Log::new(|_| {}),
         };
         let first = ipam.peek(host).expect("an address");
@@ -156,6 +158,7 @@ mod tests {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
             attachment: None,
+            servers: &NoServers,
             log: &Log::new(|_| {}),
         };
         let config = |ip: &str| {

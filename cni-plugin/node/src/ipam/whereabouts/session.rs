@@ -6,8 +6,8 @@
 //!  a test of the PATCH fails: GET pool ─► journal compared with it ─► again
 //! ```
 
-use super::api::{Api, Failure, Store};
 use braid_core::cni::{Error, Kind};
+use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
 use braid_core::ipam::whereabouts::config::PoolRange;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, Reservation, State};

@@ -9,7 +9,9 @@ use braid_core::cni::Json;
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::source::{Edit, Event, News, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
-use protocol::{ARGUMENT, Asked, ClientAnswer, ClientRequest, Limits, Opening, PROGRAM};
+use protocol::{
+    ARGUMENT, Asked, ClientAnswer, ClientRequest, Exchange, Exchanged, Limits, Opening, PROGRAM,
+};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
 use std::mem;
@@ -24,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Source that asks the API server.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     kubeconfig: PathBuf,
     limits: Limits,
     /// Limit of each further method call, if it is shorter than [`Limits::call`].
@@ -44,7 +46,7 @@ enum Status {
 
 impl Client {
     /// Creates a source. Nothing is started yet.
-    pub(super) fn new(kubeconfig: PathBuf, limits: Limits) -> Self {
+    pub(crate) fn new(kubeconfig: PathBuf, limits: Limits) -> Self {
         Self {
             kubeconfig,
             limits,
@@ -69,6 +71,11 @@ impl Client {
         let limit = limit.or(self.limit);
         let found = self.ask_within(limit, ClientRequest::Pod { pod, nads }, &keep);
         found.map(|(pod, _): (Pod, Vec<Nad>)| pod)
+    }
+
+    /// Sends a request about one object.
+    pub(crate) fn exchange(&mut self, exchange: Exchange) -> Result<Exchanged, SourceError> {
+        self.ask(ClientRequest::Exchange(exchange))
     }
 
     /// Reads these NADs in parallel, within `limit` if there is one.

@@ -119,6 +119,8 @@ pub enum ClientRequest {
         /// The driver.
         driver: String,
     },
+    /// A request about one object, answered with an [`Exchanged`].
+    Exchange(Exchange),
     /// The devices that the kubelet assigned to a pod.
     Devices {
         /// The kubelet's socket.
@@ -126,6 +128,52 @@ pub enum ClientRequest {
         /// The pod.
         pod: ObjectName,
     },
+}
+
+/// A request about one object that cluster-wide IPAM reads or changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// What is done.
+    pub verb: Verb,
+    /// Kind of the object.
+    pub kind: ExchangeKind,
+    /// Name of the object. Its namespace is that of the kubeconfig's context, or `kube-system`.
+    pub name: String,
+    /// Object, JSON Patch or options of the deletion.
+    pub body: Option<serde_json::Value>,
+}
+
+/// Verb of an [`Exchange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verb {
+    /// Read.
+    Get,
+    /// Create.
+    Create,
+    /// Change.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+/// Kind of the object of an [`Exchange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExchangeKind {
+    /// `IPPool` of Whereabouts.
+    Pool,
+    /// `OverlappingRangeIPReservation` of Whereabouts.
+    Reservation,
+    /// `Node`.
+    Node,
+}
+
+/// Answer of the API server to an [`Exchange`]: a success, or a refusal that its sender judges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchanged {
+    /// HTTP status: 2xx, 404, 409 or 422.
+    pub status: u16,
+    /// The object after a success.
+    pub body: String,
 }
 
 /// A message of the client.

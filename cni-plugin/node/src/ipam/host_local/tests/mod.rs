@@ -8,6 +8,7 @@ mod restore;
 mod scale;
 
 use super::*;
+use crate::ipam::host::NoServers;
 use crate::ipam::liveness::{Clock, Netns, Recorded, owner_of};
 use crate::log::Log;
 use braid_core::cni::NetConf;
@@ -97,6 +98,7 @@ impl Bed {
                 state_dir: &state,
                 liveness: self,
                 attachment: None,
+                servers: &NoServers,
                 log: &Log::new(|_| {}),
             },
         );
@@ -112,6 +114,7 @@ impl Bed {
                     state_dir: &state,
                     liveness: self,
                     attachment: None,
+                    servers: &NoServers,
                     log: &Log::new(|_| {}),
                 },
             )
@@ -124,6 +127,7 @@ impl Bed {
             state_dir: &self.dir.path().join("state"),
             liveness: self,
             attachment: None,
+            servers: &NoServers,
             log: &Log::new(|_| {}),
         })
     }

@@ -1,6 +1,7 @@
 //! Many leases and many concurrent callers.
 
 use super::*;
+use crate::ipam::host::NoServers;
 use crate::log::Log;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -73,6 +74,7 @@ fn traced_child() {
         state_dir: &state,
         liveness: &libcni,
         attachment: None,
+        servers: &NoServers,
         log: &Log::new(|_| {}),
     };
     mark("reserve");

@@ -1,9 +1,9 @@
 //! A cluster in memory: an API server, nodes, and calls that stop before each request and each write
 //! of a journal until they are told to go on.
 
-use super::super::api::{Api, Failure, Reserved, Store};
 use super::patch;
 use braid_core::cni::Error;
+use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Store};
 use braid_core::ipam::whereabouts::journal::Journal;
 use braid_core::ipam::whereabouts::pool::{Entry, Pool};
 use ipnet::IpNet;

@@ -1,11 +1,12 @@
 //! Whereabouts' objects, as a call reads and changes them.
 
-use braid_core::cni::Error;
-use braid_core::ipam::whereabouts::journal::Journal;
-use braid_core::ipam::whereabouts::pool::{Entry, Pool};
+use super::journal::Journal;
+use super::pool::{Entry, Pool};
+use crate::cni::Error;
 use ipnet::IpNet;
 use serde_json::Value;
 use std::fmt;
+use std::path::Path;
 
 /// Reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +62,24 @@ pub trait Api {
 
     /// Deletes the reservation with this uid. One that does not exist is a success.
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure>;
+}
+
+/// An API server.
+pub trait Server: Api {
+    /// Returns the name of the node on which a pod is.
+    fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure>;
+
+    /// Returns the uid of a Node.
+    fn uid_of(&mut self, node: &str) -> Result<String, Failure>;
+
+    /// Sets the name of the node, which reservations name.
+    fn act_for(&mut self, node: &str);
+}
+
+/// The API servers in kubeconfigs.
+pub trait Servers {
+    /// Returns the API server of a kubeconfig. No request is sent yet.
+    fn open(&self, kubeconfig: &Path) -> Box<dyn Server>;
 }
 
 /// The journal of a pool. It is locked while this value exists.

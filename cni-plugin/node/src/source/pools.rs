@@ -1,0 +1,182 @@
+//! Whereabouts' objects in the API server, through the client program.
+
+use super::client::Client;
+use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
+use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Server, Servers};
+use braid_core::ipam::whereabouts::pool::{Entry, Pool};
+use braid_core::k8s::ObjectName;
+use braid_core::k8s::source::{Source, SourceError};
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::Path;
+
+const VERSION: &str = "whereabouts.cni.cncf.io/v1alpha1";
+
+/// The API servers in kubeconfigs.
+#[derive(Debug, Clone, Copy)]
+pub struct Kubernetes;
+
+impl Servers for Kubernetes {
+    fn open(&self, kubeconfig: &Path) -> Box<dyn Server> {
+        Box::new(Remote {
+            client: Client::new(kubeconfig.to_owned(), Limits::default()),
+            node: String::new(),
+        })
+    }
+}
+
+/// The API server in a kubeconfig.
+struct Remote {
+    client: Client,
+    /// Name of the node, which is written to reservations.
+    node: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    uid: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    containerid: String,
+}
+
+impl Remote {
+    fn send(
+        &mut self,
+        verb: Verb,
+        kind: ExchangeKind,
+        name: &str,
+        body: Option<Value>,
+    ) -> Result<Exchanged, Failure> {
+        let name = name.to_owned();
+        let exchange = Exchange {
+            verb,
+            kind,
+            name,
+            body,
+        };
+        let answer = self.client.exchange(exchange).map_err(of_source)?;
+        match (answer.status, verb) {
+            (404, _) => Err(Failure::Missing),
+            (409, Verb::Create) => Err(Failure::Exists),
+            // A patch that met too many others, or the deletion of another object of the name.
+            (409 | 422, _) => Err(Failure::Unfit),
+            _ => Ok(answer),
+        }
+    }
+}
+
+impl Server for Remote {
+    fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure> {
+        let name = ObjectName {
+            namespace: namespace.to_owned(),
+            name: pod.to_owned(),
+        };
+        let found = self.client.pod(&name, None, &[]).map_err(of_source)?;
+        Ok(found.0.node)
+    }
+
+    fn uid_of(&mut self, node: &str) -> Result<String, Failure> {
+        let answer = self.send(Verb::Get, ExchangeKind::Node, node, None)?;
+        object(&answer).map(|object| object.metadata.uid)
+    }
+
+    fn act_for(&mut self, node: &str) {
+        node.clone_into(&mut self.node);
+    }
+}
+
+fn of_source(err: SourceError) -> Failure {
+    match err {
+        SourceError::Passing { why } => Failure::Passing(why),
+        SourceError::Lasting { why } => Failure::Lasting(why),
+        // The kind is missing: an administrator has to apply it.
+        SourceError::NotFound { what } => Failure::Lasting(format!("{what} does not exist")),
+    }
+}
+
+fn object(answer: &Exchanged) -> Result<Object, Failure> {
+    serde_json::from_str(&answer.body).map_err(|err| unreadable(&err))
+}
+
+fn pool(answer: &Exchanged) -> Result<Pool, Failure> {
+    Pool::parse(answer.body.as_bytes()).map_err(|err| unreadable(&err))
+}
+
+fn unreadable(err: &serde_json::Error) -> Failure {
+    Failure::Lasting(format!("can't parse the response: line {}", err.line()))
+}
+
+fn found<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(Failure::Missing) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+impl Api for Remote {
+    fn pool(&mut self, name: &str) -> Result<Option<Pool>, Failure> {
+        let answer = self.send(Verb::Get, ExchangeKind::Pool, name, None);
+        found(answer)?.as_ref().map(pool).transpose()
+    }
+
+    fn create_pool(&mut self, name: &str, range: IpNet) -> Result<Pool, Failure> {
+        let body = json!({
+            "apiVersion": VERSION,
+            "kind": "IPPool",
+            "metadata": {"name": name},
+            "spec": {"range": range, "allocations": {}},
+        });
+        pool(&self.send(Verb::Create, ExchangeKind::Pool, name, Some(body))?)
+    }
+
+    fn change_pool(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure> {
+        let patch = Some(patch.clone());
+        pool(&self.send(Verb::Patch, ExchangeKind::Pool, name, patch)?)
+    }
+
+    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure> {
+        let body = json!({
+            "apiVersion": VERSION,
+            "kind": "OverlappingRangeIPReservation",
+            "metadata": {"name": name, "annotations": {"ipam.braid.io/node": self.node}},
+            "spec": {"containerid": entry.id, "podref": entry.podref, "ifname": entry.ifname},
+        });
+        let answer = self.send(Verb::Create, ExchangeKind::Reservation, name, Some(body))?;
+        object(&answer).map(|object| object.metadata.uid)
+    }
+
+    fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
+        let answer = self.send(Verb::Get, ExchangeKind::Reservation, name, None);
+        let object = found(answer)?.as_ref().map(object).transpose()?;
+        Ok(object.map(|object| Reserved {
+            uid: object.metadata.uid,
+            container_id: object.spec.containerid,
+        }))
+    }
+
+    fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+        });
+        match self.send(Verb::Delete, ExchangeKind::Reservation, name, Some(body)) {
+            // Another one of the name is not this node's.
+            Err(Failure::Missing | Failure::Unfit) => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}

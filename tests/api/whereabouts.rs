@@ -1,0 +1,214 @@
+//! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server.
+
+use crate::{World, json};
+use braid_testbed::sh;
+use braid_tests::{Call, Ns, Value};
+use std::rc::Rc;
+use std::sync::Once;
+
+const NAMESPACE: &str = "kube-system";
+/// The kinds are applied once: two of `kubectl apply` at the same time fail.
+static KINDS: Once = Once::new();
+
+/// A node, with Whereabouts' kinds on the API server.
+struct Node {
+    world: World,
+    kubeconfig: String,
+}
+
+impl Node {
+    fn new(test: &str) -> Option<Self> {
+        let world = World::new(test)?;
+        let server = world.server;
+        KINDS.call_once(|| {
+            let manifest = sh::root().join("deploy/ipam.yaml");
+            server.kubectl(&["apply", "-f", &manifest.to_string_lossy()], None);
+            let kinds = ["ippools", "overlappingrangeipreservations"];
+            let kinds = kinds.map(|kind| format!("crd/{kind}.whereabouts.cni.cncf.io"));
+            let wait = ["wait", "--for=condition=Established", &kinds[0], &kinds[1]];
+            server.kubectl(&wait, None);
+        });
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": test}});
+        server.kubectl(&["create", "-f", "-"], Some(&node));
+        // An account with these rights and no others, as Whereabouts has one.
+        let account = ["create", "serviceaccount", test, "-n", NAMESPACE];
+        server.kubectl(&account, None);
+        let pods = [
+            "create",
+            "clusterrole",
+            test,
+            "--verb=get",
+            "--resource=pods",
+        ];
+        server.kubectl(&pods, None);
+        let subject = format!("--serviceaccount={NAMESPACE}:{test}");
+        for role in ["braid-ipam", test] {
+            let (name, role) = (format!("{test}-{role}"), format!("--clusterrole={role}"));
+            let bind = ["create", "clusterrolebinding", &name, &role, &subject];
+            server.kubectl(&bind, None);
+        }
+        let token = server.create_token(test);
+        let kubeconfig = world.kubeconfig(&json!({"token": token.trim()}));
+        let kubeconfig = kubeconfig.display().to_string();
+        Some(Self { world, kubeconfig })
+    }
+
+    /// Returns a pod of this node and a call that attaches it to a network with these keys of `ipam`.
+    fn pod(&self, name: &str, ipam: &Value) -> (Rc<Ns>, Call) {
+        let mut spec = json!({"containers": [{"name": "c", "image": "none"}]});
+        spec["nodeName"] = self.world.namespace.clone().into();
+        self.world.create(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": spec,
+        }));
+        let ns = self.world.sandbox.pod(name);
+        let mut all = json!({
+            "type": "whereabouts",
+            "native": true,
+            "kubernetes": {"kubeconfig": self.kubeconfig},
+        });
+        for (key, value) in ipam.as_object().into_iter().flatten() {
+            all[key] = value.clone();
+        }
+        let conf = json!({
+            "cniVersion": "1.0.0",
+            "name": "lan",
+            "type": "bridge",
+            "bridge": "lan0",
+            "ipam": all,
+        });
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name}",
+            self.world.namespace
+        );
+        let call = self.world.sandbox.call("bridge", &ns, conf);
+        (ns, call.env("CNI_ARGS", &*args))
+    }
+
+    fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let get = ["get", kind, name, "-n", NAMESPACE, "-o", "json"];
+        let output = self.world.server.try_kubectl(&get, None);
+        let is_found = output.status.success();
+        is_found.then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// Returns the entries of a pool: offset and container id.
+    fn entries(&self, pool: &str) -> Vec<(String, String)> {
+        let pool = self.get("ippools", pool).expect("a pool");
+        let entries = pool["spec"]["allocations"].as_object().expect("entries");
+        let id = |entry: &Value| entry["id"].as_str().unwrap_or_default().to_owned();
+        entries
+            .iter()
+            .map(|(at, entry)| (at.clone(), id(entry)))
+            .collect()
+    }
+}
+
+fn addresses(result: &Value) -> Vec<&str> {
+    let ips = result["ips"].as_array().expect("addresses");
+    ips.iter()
+        .map(|ip| ip["address"].as_str().expect("an address"))
+        .collect()
+}
+
+#[test]
+fn an_address_is_in_the_pool_and_reserved_while_its_container_lives() {
+    let Some(node) = Node::new("whereabouts-one") else {
+        return;
+    };
+    let ipam = json!({"range": "10.231.0.0/29", "gateway": "10.231.0.1"});
+    let (first, call) = node.pod("first", &ipam);
+    let result = call.add().result();
+    assert_eq!(addresses(&result), ["10.231.0.2/29"]);
+    assert_eq!(first.addrs("eth0"), ["10.231.0.2/29"]);
+    let (_second, second) = node.pod("second", &ipam);
+    assert_eq!(addresses(&second.add().result()), ["10.231.0.3/29"]);
+    let entries = node.entries("10.231.0.0-29");
+    assert_eq!(entries.len(), 2);
+    let reservation = node.get("overlappingrangeipreservations", "10.231.0.2");
+    let reservation = reservation.expect("a reservation");
+    assert_eq!(reservation["spec"]["containerid"], entries[0].1.as_str());
+    call.check(&result).ok();
+    call.del().ok();
+    assert_eq!(node.entries("10.231.0.0-29"), entries[1..]);
+    assert_eq!(
+        node.get("overlappingrangeipreservations", "10.231.0.2"),
+        None
+    );
+    call.del().ok();
+    // The pool gives out all its addresses, and names itself when it is full.
+    let mut calls = vec![second];
+    for number in 0..4 {
+        let (_ns, call) = node.pod(&format!("more-{number}"), &ipam);
+        call.add().result();
+        calls.push(call);
+    }
+    let (_ns, last) = node.pod("last", &ipam);
+    let error = last.add();
+    assert!(error.code != 0 && error.stdout.contains("IPPool 10.231.0.0-29"));
+    last.del().ok();
+    for call in calls {
+        call.del().ok();
+    }
+    assert_eq!(node.entries("10.231.0.0-29"), []);
+}
+
+#[test]
+fn a_del_without_the_api_server_succeeds_and_the_next_call_gives_the_address_back() {
+    let Some(node) = Node::new("whereabouts-owed") else {
+        return;
+    };
+    let ipam = json!({"range": "10.232.0.0/29", "enable_overlapping_ranges": false});
+    let (_first, first) = node.pod("first", &ipam);
+    first.add().result();
+    let (_second, second) = node.pod("second", &ipam);
+    second.add().result();
+    let kubeconfig = std::fs::read(&node.kubeconfig).expect("a kubeconfig");
+    std::fs::remove_file(&node.kubeconfig).expect("removed");
+    first.del().ok();
+    assert_eq!(node.entries("10.232.0.0-29").len(), 2);
+    std::fs::write(&node.kubeconfig, kubeconfig).expect("written");
+    second.del().ok();
+    assert_eq!(node.entries("10.232.0.0-29"), []);
+}
+
+#[test]
+fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
+    let Some(node) = Node::new("whereabouts-ranges") else {
+        return;
+    };
+    let both = json!({"ipRanges": [{"range": "10.233.0.0/29"}, {"range": "fd33::/125"}]});
+    let (_each, each) = node.pod("each", &both);
+    let result = each.add().result();
+    assert_eq!(addresses(&result), ["10.233.0.1/29", "fd33::1/125"]);
+    let first = json!({
+        "allocation": "first",
+        "network_name": "other",
+        "ipRanges": [{"range": "10.233.0.4/31"}, {"range": "10.233.1.0/29"}],
+    });
+    let mut calls = Vec::new();
+    for (name, expected) in [
+        ("a", "10.233.0.4/31"),
+        ("b", "10.233.0.5/31"),
+        ("c", "10.233.1.1/29"),
+    ] {
+        let (_ns, call) = node.pod(name, &first);
+        assert_eq!(addresses(&call.add().result()), [expected]);
+        calls.push(call);
+    }
+    let (_ns, call) = node.pod("asks", &json!({"range": "10.233.0.0/29"}));
+    let call = call.with("args", json!({"cni": {"ips": ["10.233.0.6"]}}));
+    assert_eq!(addresses(&call.add().result()), ["10.233.0.6/29"]);
+    let (_ns, again) = node.pod("again", &json!({"range": "10.233.0.0/29"}));
+    let again = again.with("args", json!({"cni": {"ips": ["10.233.0.6"]}}));
+    assert!(again.add().code != 0, "another pod has it");
+    again.del().ok();
+    for call in calls.into_iter().chain([each, call]) {
+        call.del().ok();
+    }
+    for pool in ["10.233.0.0-29", "fd33---125", "other-10.233.0.4-31"] {
+        assert_eq!(node.entries(pool), [], "{pool}");
+    }
+}
