@@ -1,4 +1,4 @@
-//! The node's journal of a pool: what the node has, wants, and owes to the API server. It is written
+//! The node's journal of a pool: addresses in use, requests and debts of this node. It is written
 //! before each request, so that a call that is killed leaves no address without a trace.
 //!
 //! ```text

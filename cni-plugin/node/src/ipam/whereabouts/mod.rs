@@ -196,8 +196,8 @@ impl Ipam for WhereaboutsConfig {
         Ok(())
     }
 
-    /// Releases the addresses of `owner` in all pools. What the API server cannot be told now is
-    /// owed.
+    /// Releases the addresses of `owner` in all pools. Without an answer of the API server, the journal
+    /// owes them.
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let entry = entry(owner);
         release_where(host, &|own| own.entry == entry)
@@ -243,7 +243,7 @@ fn journal_of(pool: &str) -> Result<Journal, Error> {
     Ok(Journal::default())
 }
 
-/// Releases addresses in all pools, and pays what the node owes.
+/// Releases addresses in all pools, and pays the node's debts.
 fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<IpAddr>, Error> {
     let (mut released, mut errors) = (Vec::new(), Vec::new());
     for path in store::journals(Path::new(FOLDER))? {

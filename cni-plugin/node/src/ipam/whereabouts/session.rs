@@ -131,7 +131,7 @@ impl<'a> Session<'a> {
         Ok(addresses)
     }
 
-    /// Pays what the node owes: makes the pool the journal's.
+    /// Pays the node's debts: makes the pool's entries of this node those of the journal.
     pub fn pay(&mut self) -> Result<(), Error> {
         if self.journal.seen.is_none() && self.journal.own.is_empty() {
             return Ok(());

@@ -133,7 +133,7 @@ pub enum ClientRequest {
 /// A request about one object that cluster-wide IPAM reads or changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// What is done.
+    /// The verb.
     pub verb: Verb,
     /// Kind of the object.
     pub kind: ExchangeKind,
