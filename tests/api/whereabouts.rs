@@ -66,7 +66,6 @@ impl Node {
         let ns = self.world.sandbox.pod(name);
         let mut all = json!({
             "type": "whereabouts",
-            "native": true,
             "kubernetes": {"kubeconfig": self.kubeconfig},
         });
         for (key, value) in ipam.as_object().into_iter().flatten() {

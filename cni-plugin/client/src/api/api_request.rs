@@ -31,6 +31,7 @@ pub(super) enum ObjectKind {
     Slice,
     Pool,
     Reservation,
+    SlicePool,
     Node,
 }
 
@@ -45,6 +46,7 @@ impl ObjectKind {
             Self::Slice => "ResourceSlice",
             Self::Pool => "IPPool",
             Self::Reservation => "OverlappingRangeIPReservation",
+            Self::SlicePool => "NodeSlicePool",
             Self::Node => "Node",
         }
     }
@@ -59,6 +61,7 @@ impl ObjectKind {
             Self::Slice => ("apis/resource.k8s.io/v1", "resourceslices"),
             Self::Pool => (WHEREABOUTS, "ippools"),
             Self::Reservation => (WHEREABOUTS, "overlappingrangeipreservations"),
+            Self::SlicePool => (WHEREABOUTS, "nodeslicepools"),
             Self::Node => ("api/v1", "nodes"),
         };
         match namespace.filter(|_| self != Self::Node) {
@@ -210,6 +213,7 @@ impl ApiRequest {
         let kind = match exchange.kind {
             ExchangeKind::Pool => ObjectKind::Pool,
             ExchangeKind::Reservation => ObjectKind::Reservation,
+            ExchangeKind::SlicePool => ObjectKind::SlicePool,
             ExchangeKind::Node => ObjectKind::Node,
         };
         let object = ObjectName {

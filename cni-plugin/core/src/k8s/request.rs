@@ -20,7 +20,7 @@ use crate::cni::mac_by::MacBy;
 use crate::cni::{Error, Json};
 
 /// IPAM plugin types that assign exactly the addresses in `runtimeConfig.ips`.
-const TAKE_IPS: [&str; 2] = ["static", "host-local"];
+const TAKE_IPS: [&str; 3] = ["static", "host-local", "whereabouts"];
 /// Keys of a rate limit in a plugin's configuration, which override the runtime's values.
 const LIMITS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
@@ -297,7 +297,7 @@ mod tests {
         );
         let (dhcp, other) = (
             r#""ipam":{"type":"dhcp"}"#,
-            r#""ipam":{"type":"whereabouts"}"#,
+            r#""ipam":{"type":"calico-ipam"}"#,
         );
         for (keys, plugins, way) in [
             (

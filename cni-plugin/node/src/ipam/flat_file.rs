@@ -1,13 +1,14 @@
 //! Whereabouts' flat file: a node's defaults for all networks.
 
 use braid_core::cni::{Error, Json, NetConf};
-use braid_core::ipam::configuration::{WHEREABOUTS, is_native};
 use braid_core::ipam::whereabouts::flat::{PATHS, merge};
 use std::borrow::Cow;
 
+const WHEREABOUTS: &str = "whereabouts";
+
 /// Returns the configuration for the IPAM `kind`, with the keys of the first flat file that exists.
 pub(super) fn complete<'c>(kind: &str, conf: &'c NetConf) -> Result<Cow<'c, NetConf>, Error> {
-    if kind != WHEREABOUTS || !is_native(conf)? {
+    if kind != WHEREABOUTS {
         return Ok(Cow::Borrowed(conf));
     }
     let ipam = conf.json.object("ipam")?.unwrap_or(&Json::Null);

@@ -3,7 +3,8 @@
 use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Server, Servers};
-use braid_core::ipam::whereabouts::pool::{Entry, Pool};
+use braid_core::ipam::whereabouts::fence::FoundNode;
+use braid_core::ipam::whereabouts::pool::{Entry, Pool, slice};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::source::{Source, SourceError};
 use ipnet::IpNet;
@@ -50,6 +51,7 @@ struct Metadata {
 #[serde(default)]
 struct Spec {
     containerid: String,
+    podref: String,
 }
 
 impl Remote {
@@ -88,9 +90,11 @@ impl Server for Remote {
         Ok(found.0.node)
     }
 
-    fn uid_of(&mut self, node: &str) -> Result<String, Failure> {
-        let answer = self.send(Verb::Get, ExchangeKind::Node, node, None)?;
-        object(&answer).map(|object| object.metadata.uid)
+    fn slice(&mut self, pool: &str, node: &str) -> Result<Option<IpNet>, Failure> {
+        let answer = self.send(Verb::Get, ExchangeKind::SlicePool, pool, None);
+        let parse = |answer: Exchanged| slice(answer.body.as_bytes(), node);
+        let parsed = found(answer)?.map(parse).transpose();
+        parsed.map(Option::flatten).map_err(|err| unreadable(&err))
     }
 
     fn act_for(&mut self, node: &str) {
@@ -164,6 +168,7 @@ impl Api for Remote {
         Ok(object.map(|object| Reserved {
             uid: object.metadata.uid,
             container_id: object.spec.containerid,
+            podref: object.spec.podref,
         }))
     }
 
@@ -178,5 +183,12 @@ impl Api for Remote {
             Err(Failure::Missing | Failure::Unfit) => Ok(()),
             deleted => deleted.map(drop),
         }
+    }
+
+    fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure> {
+        let answer = self.send(Verb::Get, ExchangeKind::Node, name, None);
+        let parse = |answer: Exchanged| FoundNode::parse(answer.body.as_bytes());
+        let parsed = found(answer)?.map(parse).transpose();
+        parsed.map_err(|err| unreadable(&err))
     }
 }

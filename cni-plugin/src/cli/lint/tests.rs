@@ -129,8 +129,8 @@ fn each_fault_of_a_network_has_line_key_and_value() {
             r#"line 2: error: type: "host-local": an IPAM plugin, not a network plugin"#,
         ),
         (
-            r#""type":"bridge","ipam":{"type":"whereabouts"}"#,
-            r#"line 2: warning: type: "whereabouts": not a built-in type"#,
+            r#""type":"bridge","ipam":{"type":"calico-ipam"}"#,
+            r#"line 2: warning: type: "calico-ipam": not a built-in type"#,
         ),
         (
             r#""type":"bridge","ipam":{"type":"ptp"}"#,

@@ -103,8 +103,8 @@ fn commands(node: &Node) -> Vec<Step> {
     }
     if has("Whereabouts") {
         commands.push(step(
-            "ls -l /opt/cni/bin/whereabouts",
-            "keep Whereabouts: braid runs its program for the addresses",
+            "kubectl get ippools.whereabouts.cni.cncf.io --all-namespaces",
+            "keep Whereabouts' DaemonSet: braid takes addresses from its pools with its credentials",
         ));
     }
     commands.push(step("braid doctor", "look for what the node lacks"));

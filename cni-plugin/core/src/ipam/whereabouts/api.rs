@@ -1,5 +1,6 @@
 //! Whereabouts' objects, as a call reads and changes them.
 
+use super::fence::FoundNode;
 use super::journal::Journal;
 use super::pool::{Entry, Pool};
 use crate::cni::Error;
@@ -41,6 +42,18 @@ pub struct Reserved {
     pub uid: String,
     /// Container id, if braid made it.
     pub container_id: String,
+    /// `namespace/name` of the pod, if Whereabouts made it.
+    pub podref: String,
+}
+
+impl Reserved {
+    /// True if it is the reservation of an entry.
+    pub fn is_of(&self, entry: &Entry) -> bool {
+        if self.container_id.is_empty() {
+            return !entry.podref.is_empty() && self.podref == entry.podref;
+        }
+        self.container_id == entry.id
+    }
 }
 
 /// Whereabouts' objects in the API. Each call is one request.
@@ -62,6 +75,9 @@ pub trait Api {
 
     /// Deletes the reservation with this uid. One that does not exist is a success.
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure>;
+
+    /// Reads a Node; `None` if it does not exist.
+    fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure>;
 }
 
 /// An API server.
@@ -69,8 +85,8 @@ pub trait Server: Api {
     /// Returns the name of the node on which a pod is.
     fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure>;
 
-    /// Returns the uid of a Node.
-    fn uid_of(&mut self, node: &str) -> Result<String, Failure>;
+    /// Reads the slice of a node in a `NodeSlicePool`; `None` if it has none.
+    fn slice(&mut self, pool: &str, node: &str) -> Result<Option<IpNet>, Failure>;
 
     /// Sets the name of the node, which reservations name.
     fn act_for(&mut self, node: &str);

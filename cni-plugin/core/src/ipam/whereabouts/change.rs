@@ -43,7 +43,8 @@ pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>) -> Value 
     Value::Array(patch)
 }
 
-fn annotation(key: &str) -> String {
+/// Returns the path of a node's annotation.
+pub(super) fn annotation(key: &str) -> String {
     format!("/metadata/annotations/{}", key.replace('/', "~1"))
 }
 

@@ -3,6 +3,7 @@
 use super::numbers;
 use crate::cni::address::parse_ip;
 use crate::cni::{CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
+use crate::ipam::Lease;
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use crate::ipam::range::{from_bits, to_bits};
 use ipnet::IpNet;
@@ -11,6 +12,9 @@ use std::path::PathBuf;
 
 /// Longest name of a network in bytes: an object name has 253, and a range 43 at most.
 const NETWORK_MAX: usize = 200;
+/// Largest distance of an address from its network address. Whereabouts does not read the entries of
+/// larger ones, and drops them at its next write.
+const OFFSET_MAX: u128 = (1 << 63) - 1;
 
 /// Validated configuration of the IPAM plugin `whereabouts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +38,9 @@ pub struct WhereaboutsConfig {
     /// `enable_overlapping_ranges`; default true. Each address then has a reservation, so that ranges
     /// that overlap share no address.
     pub has_reservations: bool,
+    /// Name of the `NodeSlicePool`, if `node_slice_size` is set: a node then assigns addresses of its
+    /// own part of the range alone.
+    pub slices: Option<String>,
     /// `kubernetes.kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace and name of the pod, from `CNI_ARGS`.
@@ -45,6 +52,8 @@ pub struct WhereaboutsConfig {
 pub struct PoolRange {
     /// The network, without host bits.
     pub net: IpNet,
+    /// Prefix length of the assigned addresses.
+    pub prefix_len: u8,
     /// First address that may be assigned.
     pub first: IpAddr,
     /// Last address that may be assigned.
@@ -113,8 +122,8 @@ impl WhereaboutsConfig {
         })
     }
 
-    /// Parses the keys that name the API server and the network, which is enough to release
-    /// addresses.
+    /// Parses the keys that name the API server and the pools, which is enough to release addresses.
+    /// Ranges with an error are none: their addresses are in journals.
     pub fn parse_for_release(conf: &NetConf) -> Result<Self, Error> {
         let ipam = ipam_of(conf)?;
         let name = network_name(ipam).map_err(in_ipam)?;
@@ -125,6 +134,8 @@ impl WhereaboutsConfig {
             None => None,
         };
         Ok(Self {
+            ranges: ranges(ipam).unwrap_or_default(),
+            slices: slices(ipam, &conf.name, &name).map_err(in_ipam)?,
             network_name: name,
             has_reservations: ipam
                 .bool_or("enable_overlapping_ranges", true)
@@ -132,6 +143,18 @@ impl WhereaboutsConfig {
             kubeconfig: kubeconfig.map(PathBuf::from),
             ..Self::default()
         })
+    }
+}
+
+impl WhereaboutsConfig {
+    /// Returns the lease of addresses of the ranges.
+    pub fn lease(&self, mut ips: Vec<IpConfig>) -> Lease {
+        ips.extend(self.fixed.iter().cloned());
+        Lease {
+            ips,
+            routes: self.routes.clone(),
+            dns: self.dns.clone(),
+        }
     }
 }
 
@@ -146,21 +169,38 @@ impl PoolRange {
             && !self.exclude.iter().any(|net| net.contains(&address))
     }
 
-    /// Returns the lowest address that may be assigned and that `is_taken` does not hold.
-    pub fn free(&self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+    /// Returns the part of the range that a node may assign addresses of; `None` if it has none.
+    pub fn slice(&self, net: IpNet) -> Option<Self> {
+        let (first, last) = usable(net);
+        let slice = Self {
+            net,
+            first: first.max(self.first),
+            last: last.min(self.last),
+            ..self.clone()
+        };
+        let is_inside = self.net.contains(&net) && slice.first <= slice.last;
+        is_inside.then_some(slice)
+    }
+
+    /// Returns the addresses that may be assigned and that `is_taken` does not hold, lowest first.
+    pub fn free(&self, is_taken: impl Fn(IpAddr) -> bool) -> impl Iterator<Item = IpAddr> {
         let is_ipv4 = self.first.is_ipv4();
-        let (mut bits, last) = (to_bits(self.first), to_bits(self.last));
-        while bits <= last {
-            let address = from_bits(bits, is_ipv4);
-            let excluded = self.exclude.iter().find(|net| net.contains(&address));
-            let end = match excluded {
-                Some(net) => to_bits(net.broadcast()),
-                None if self.gateway == Some(address) || is_taken(address) => bits,
-                None => return Some(address),
-            };
-            bits = end.checked_add(1)?;
-        }
-        None
+        let last = to_bits(self.last);
+        let mut next = Some(to_bits(self.first));
+        std::iter::from_fn(move || {
+            while let Some(bits) = next.filter(|bits| *bits <= last) {
+                let address = from_bits(bits, is_ipv4);
+                let excluded = self.exclude.iter().find(|net| net.contains(&address));
+                next = excluded
+                    .map_or(bits, |net| to_bits(net.broadcast()))
+                    .checked_add(1);
+                let is_gateway = self.gateway == Some(address);
+                if excluded.is_none() && !is_gateway && !is_taken(address) {
+                    return Some(address);
+                }
+            }
+            None
+        })
     }
 }
 
@@ -199,12 +239,15 @@ fn is_first(ipam: &Json) -> Result<bool, Error> {
     }
 }
 
+/// Returns the name of the `NodeSlicePool`, which Whereabouts' controller divides into nodes' parts.
+fn slices(ipam: &Json, conf: &str, network: &str) -> Result<Option<String>, Error> {
+    let is_set = ipam.text("node_slice_size")?.is_some();
+    let name = if network.is_empty() { conf } else { network };
+    Ok(is_set.then(|| name.to_owned()))
+}
+
 /// Parses `range` with its keys, and `ipRanges`.
 fn ranges(ipam: &Json) -> Result<Vec<PoolRange>, Error> {
-    if ipam.text("node_slice_size")?.is_some() {
-        let why = "node_slice_size is not supported";
-        return Err(Error::config(why).at_key("node_slice_size"));
-    }
     let gateway = match ipam.text("gateway")? {
         Some(text) => Some(numbers::ip(text).map_err(|err| err.at_key("gateway"))?),
         None => None,
@@ -242,6 +285,12 @@ fn range(json: &Json, common: Option<IpAddr>, is_strict: bool) -> Result<PoolRan
     let stop = stop.or(ends.map(|(_, stop)| stop)).filter(is_usable);
     first = start.unwrap_or(first);
     last = stop.filter(|stop| *stop >= first).unwrap_or(last);
+    let readable = to_bits(net.network()).saturating_add(OFFSET_MAX);
+    if to_bits(first) > readable {
+        let why = format!("{first} is too far from {net}: Whereabouts reads offsets below 2^63");
+        return Err(Error::config(why).at_key("range"));
+    }
+    last = from_bits(to_bits(last).min(readable), last.is_ipv4());
     let gateway = match json.text("gateway")?.filter(|_| is_strict) {
         Some(text) => Some(numbers::ip(text).map_err(|err| err.at_key("gateway"))?),
         None => common.filter(|gateway| gateway.is_ipv4() == first.is_ipv4()),
@@ -252,6 +301,7 @@ fn range(json: &Json, common: Option<IpAddr>, is_strict: bool) -> Result<PoolRan
     })?;
     Ok(PoolRange {
         net,
+        prefix_len: net.prefix_len(),
         first,
         last,
         exclude,
@@ -352,6 +402,7 @@ mod tests {
         let taken: Vec<IpAddr> = taken.iter().map(|ip| ip.parse().unwrap()).collect();
         range
             .free(|ip| taken.contains(&ip))
+            .next()
             .map(|ip| ip.to_string())
     }
 
@@ -368,7 +419,7 @@ mod tests {
             ),
             (
                 r#"{"range":"fd00::/64"}"#,
-                "fd00::/64 fd00::1-fd00::ffff:ffff:ffff:fffe",
+                "fd00::/64 fd00::1-fd00::7fff:ffff:ffff:ffff",
             ),
             (
                 r#"{"range":"10.0.0.5-10.0.0.9/24"}"#,
@@ -416,6 +467,10 @@ mod tests {
                 r#"{"ipRanges":[{"range":"10.0.0.0/24","range_start":"010.0.0.9"}]}"#,
                 "invalid IP",
             ),
+            (
+                r#"{"range":"fd00::/64","range_start":"fd00::8000:0:0:0"}"#,
+                "below 2^63",
+            ),
             (r#"{"range":"10.0.0.0/24","exclude":["x"]}"#, "invalid IP"),
             (r#"{"range":"10.0.0.0/24","gateway":"x"}"#, "invalid IP"),
             (
@@ -425,10 +480,6 @@ mod tests {
             (
                 r#"{"range":"10.0.0.0/24","allocation":"last"}"#,
                 "allocation",
-            ),
-            (
-                r#"{"range":"10.0.0.0/24","node_slice_size":"/28"}"#,
-                "node_slice_size",
             ),
         ] {
             let err = parse(ipam, "", "").unwrap_err();
@@ -454,9 +505,28 @@ mod tests {
         assert_eq!(free(&ranges[1], &["fd00::1"]).as_deref(), Some("fd00::3"));
         let all = parse(r#"{"range":"10.0.0.0/30"}"#, "", "").unwrap();
         assert_eq!(free(&all.ranges[0], &["10.0.0.1", "10.0.0.2"]), None);
-        let huge = parse(r#"{"range":"fd00::/64","exclude":["fd00::/65"]}"#, "", "").unwrap();
+        let huge = parse(r#"{"range":"fd00::/64","exclude":["fd00::/66"]}"#, "", "").unwrap();
         let first = free(&huge.ranges[0], &[]);
-        assert_eq!(first.as_deref(), Some("fd00::8000:0:0:0"));
+        assert_eq!(first.as_deref(), Some("fd00::4000:0:0:0"));
+    }
+
+    #[test]
+    fn a_slice_keeps_the_ends_and_the_exclusions_of_its_range() {
+        let ipam = r#"{"range":"10.0.0.0/24","range_start":"10.0.0.20","node_slice_size":"/28",
+            "exclude":["10.0.0.33"]}"#;
+        let config = parse(ipam, "", "").unwrap();
+        assert_eq!(config.slices.as_deref(), Some("n"));
+        let slice = |net: &str| config.ranges[0].slice(net.parse().unwrap());
+        let ends = |net: &str| slice(net).map(|it| format!("{}-{}", it.first, it.last));
+        assert_eq!(ends("10.0.0.16/28").as_deref(), Some("10.0.0.20-10.0.0.30"));
+        assert_eq!(ends("10.0.0.0/28"), None);
+        assert_eq!(ends("10.0.1.0/28"), None);
+        let second = slice("10.0.0.32/28").unwrap();
+        assert_eq!(free(&second, &[]).as_deref(), Some("10.0.0.34"));
+        assert_eq!(second.prefix_len, 24);
+        let named = r#"{"range":"10.0.0.0/24","node_slice_size":"/28","network_name":"lan"}"#;
+        let named = parse(named, "", "").unwrap();
+        assert_eq!(named.slices.as_deref(), Some("lan"));
     }
 
     #[test]

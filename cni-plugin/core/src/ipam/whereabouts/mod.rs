@@ -11,7 +11,8 @@
 //!
 //! 1. A container has an address only while the pool has an entry with its id. The journal has the
 //!    address before the API server, and the API server before the kernel.
-//! 2. An entry goes only after its container's kernel state is gone, by a change that tests the id.
+//! 2. An entry goes only after its container's kernel state is gone, by a change that tests the id. For
+//!    a node that is certainly gone (`fence`), any other node makes this change.
 //! 3. Each change of a pool is one JSON Patch. It tests the previous text of this node's annotation,
 //!    and that each added offset is free. So the API server orders all changes, and of two requests
 //!    with the same previous text, one that was given up among them, one succeeds.
@@ -19,6 +20,7 @@
 pub mod api;
 pub mod change;
 pub mod config;
+pub mod fence;
 pub mod flat;
 pub mod journal;
 pub mod names;

@@ -9,6 +9,11 @@ pub fn pool(network: &str, range: IpNet) -> String {
     in_network(network, &object_name(&range.to_string()))
 }
 
+/// Returns the name of the pool of a node's slice of a range.
+pub fn slice_pool(network: &str, node: &str, slice: IpNet) -> String {
+    in_network(network, &in_network(node, &object_name(&slice.to_string())))
+}
+
 /// Returns the name of the reservation of an address.
 pub fn reservation(network: &str, address: IpAddr) -> String {
     in_network(network, &object_name(&address.to_string()))
@@ -58,6 +63,9 @@ mod tests {
         ] {
             assert_eq!(pool(network, range.parse().unwrap()), name);
         }
+        let slice = "10.0.1.0/24".parse().unwrap();
+        assert_eq!(slice_pool("", "node-a", slice), "node-a-10.0.1.0-24");
+        assert_eq!(slice_pool("lan", "node-a", slice), "lan-node-a-10.0.1.0-24");
         for (network, address, name) in [
             ("", "10.0.0.5", "10.0.0.5"),
             ("lan", "10.0.0.5", "lan-10.0.0.5"),

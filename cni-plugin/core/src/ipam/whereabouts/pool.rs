@@ -9,6 +9,7 @@
 //!   allocations: {"5": {id: 3fa9c2d1…, podref: "", ifname: net1}}
 //! ```
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -44,6 +45,13 @@ pub struct Entry {
     /// Interface of the attachment.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ifname: String,
+}
+
+impl Entry {
+    /// True if the entry is that of an attachment: a container and an interface.
+    pub fn is_of(&self, id: &str, ifname: &str) -> bool {
+        self.id == id && self.ifname == ifname
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -88,6 +96,24 @@ impl Pool {
     /// Returns the annotation with this key.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Returns the annotations of nodes: text and content.
+    pub fn notes(&self) -> impl Iterator<Item = (&str, Note)> {
+        let annotations = self.annotations.iter().flatten();
+        annotations.filter_map(|(key, text)| {
+            let note = Note::parse(text).filter(|note| note.node.key() == *key)?;
+            Some((text.as_str(), note))
+        })
+    }
+
+    /// Returns the entries that an annotation names.
+    pub fn entries_of(&self, note: &Note) -> BTreeMap<u128, Entry> {
+        let entries = self.entries.iter();
+        entries
+            .filter(|(offset, entry)| note.has(**offset, &entry.id))
+            .map(|(offset, entry)| (*offset, entry.clone()))
+            .collect()
     }
 }
 
@@ -161,6 +187,39 @@ fn short(id: &str) -> &str {
     id.get(..SHORT).unwrap_or(id)
 }
 
+/// Returns the slice of a node in a `NodeSlicePool`; `None` if it has none.
+///
+/// ```yaml
+/// status: {allocations: [{nodeName: n1, sliceRange: 10.0.1.0/24}]}
+/// ```
+pub fn slice(bytes: &[u8], node: &str) -> serde_json::Result<Option<IpNet>> {
+    let pool: SlicePool = serde_json::from_slice(bytes)?;
+    let mut slices = pool.status.allocations.into_iter().flatten();
+    let own = slices.find(|slice| slice.node == node);
+    Ok(own.and_then(|slice| slice.range.parse().ok()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SlicePool {
+    status: SliceStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SliceStatus {
+    allocations: Option<Vec<Slice>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Slice {
+    #[serde(rename = "nodeName")]
+    node: String,
+    #[serde(rename = "sliceRange")]
+    range: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +247,16 @@ mod tests {
             let pool = Pool::parse(text.as_bytes()).unwrap();
             assert_eq!((pool.has_allocations, pool.annotations), (has, None));
         }
+    }
+
+    #[test]
+    fn a_slice_is_that_of_the_node() {
+        let text = br#"{"spec": {"range": "10.0.0.0/16", "sliceSize": "/24"}, "status": {"allocations": [
+            {"nodeName": "a", "sliceRange": "10.0.1.0/24"}, {"nodeName": "", "sliceRange": "10.0.2.0/24"}]}}"#;
+        let net = "10.0.1.0/24".parse().unwrap();
+        assert_eq!(slice(text, "a").unwrap(), Some(net));
+        assert_eq!(slice(text, "b").unwrap(), None);
+        assert_eq!(slice(b"{}", "a").unwrap(), None);
     }
 
     #[test]

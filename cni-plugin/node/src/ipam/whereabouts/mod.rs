@@ -20,32 +20,44 @@ use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names};
 use ipnet::IpNet;
 use session::Session;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use store::{FOLDER, JournalFile};
 
-/// Returns the node's identity, which the API server tells once.
+/// Returns the node's identity. The API server tells name and uid once in each boot: a Node that was
+/// registered again has another uid.
 fn identity(
     boot: String,
     pod: Option<&(String, String)>,
     server: &mut dyn Server,
 ) -> Result<Node, Error> {
     let path = store::node(Path::new(FOLDER));
-    if let Some(known) = store::read::<Node>(&path)? {
+    let known = store::read::<Node>(&path)?;
+    if let Some(known) = known.clone().filter(|known| known.boot == boot) {
         server.act_for(&known.name);
-        return Ok(Node { boot, ..known });
+        return Ok(known);
     }
-    let (namespace, pod) =
-        pod.ok_or_else(|| Error::env("CNI_ARGS has no pod name: K8S_POD_NAME"))?;
-    let name = server.node_of(namespace, pod);
-    let name = name.map_err(|err| failed("pod", &err))?;
-    let uid = server.uid_of(&name).map_err(|err| failed("Node", &err))?;
+    let name = match (pod, known) {
+        (Some((namespace, pod)), _) => {
+            let name = server.node_of(namespace, pod);
+            name.map_err(|err| failed("pod", &err))?
+        }
+        (None, Some(known)) => known.name,
+        (None, None) => return Err(Error::env("CNI_ARGS has no pod name: K8S_POD_NAME")),
+    };
+    let found = server.node(&name).map_err(|err| failed("Node", &err))?;
+    let found = found.ok_or_else(|| failed("Node", &Failure::Missing))?;
+    let uid = found.uid;
     let node = Node { name, uid, boot };
     server.act_for(&node.name);
+    remember(&path, &node)?;
+    Ok(node)
+}
+
+fn remember(path: &Path, node: &Node) -> Result<(), Error> {
     crate::sys::private::make_folders(Path::new(FOLDER))
         .map_err(|err| Error::io(format!("create {FOLDER}: {err}")))?;
-    store::write(&path, &node)?;
-    Ok(node)
+    store::write(path, node)
 }
 
 /// Returns the id of this boot. Without it, addresses of this boot would count as those of another.
@@ -69,28 +81,104 @@ fn entry(owner: &Owner) -> Entry {
     }
 }
 
-trait Places {
-    fn kubeconfig(&self) -> Result<&Path, Error>;
-    fn place(&self, range: &PoolRange) -> Result<Place, Error>;
+/// Kubeconfigs of braid and of Multus, for networks without one.
+const KUBECONFIGS: [&str; 2] = [
+    "/etc/cni/net.d/braid.d/kubeconfig",
+    "/etc/cni/net.d/multus.d/multus.kubeconfig",
+];
+
+/// Returns the kubeconfig of a network: its own, that of the flat file, or the meta plugin's.
+fn kubeconfig(config: &WhereaboutsConfig) -> Result<PathBuf, Error> {
+    if let Some(path) = &config.kubeconfig {
+        return Ok(path.clone());
+    }
+    let mut found = KUBECONFIGS.iter().map(PathBuf::from);
+    found.find(|path| path.exists()).ok_or_else(|| {
+        let [braid, multus] = KUBECONFIGS;
+        let why = format!(
+            "neither the network nor a flat file has kubernetes.kubeconfig, and there is no {braid} or \
+             {multus}"
+        );
+        Error::config(why).at_key("ipam")
+    })
 }
 
-impl Places for WhereaboutsConfig {
-    fn kubeconfig(&self) -> Result<&Path, Error> {
-        self.kubeconfig.as_deref().ok_or_else(|| {
-            let why = "whereabouts: neither the network nor a flat file has kubernetes.kubeconfig";
-            Error::config(why).at_key("ipam")
-        })
+fn place(config: &WhereaboutsConfig, kubeconfig: &Path, name: String, net: IpNet) -> Place {
+    Place {
+        name,
+        net,
+        network: config.network_name.clone(),
+        has_reservations: config.has_reservations,
+        kubeconfig: kubeconfig.to_owned(),
     }
+}
 
-    fn place(&self, range: &PoolRange) -> Result<Place, Error> {
-        Ok(Place {
-            name: names::pool(&self.network_name, range.net),
-            net: range.net,
-            network: self.network_name.clone(),
-            has_reservations: self.has_reservations,
-            kubeconfig: self.kubeconfig()?.to_owned(),
-        })
+/// Returns the pool of a range, and the part of the range that the node may assign addresses of.
+fn pool_of(
+    config: &WhereaboutsConfig,
+    (range, kubeconfig): (&PoolRange, &Path),
+    node: &Node,
+    server: &mut dyn Server,
+) -> Result<(Place, PoolRange), Error> {
+    let network = &config.network_name;
+    let Some(slices) = &config.slices else {
+        let name = names::pool(network, range.net);
+        return Ok((place(config, kubeconfig, name, range.net), range.clone()));
+    };
+    let slice = server.slice(slices, &node.name);
+    let slice = slice.map_err(|err| failed(&format!("NodeSlicePool {slices}"), &err))?;
+    let part = slice.and_then(|slice| range.slice(slice));
+    let part = part.ok_or_else(|| {
+        let (node, net) = (&node.name, range.net);
+        let why = format!("NodeSlicePool {slices} has no slice of {net} for node {node}");
+        // Whereabouts' controller may still have to divide the range.
+        Error::new(Kind::TryAgain, why)
+    })?;
+    let name = names::slice_pool(network, &node.name, part.net);
+    Ok((place(config, kubeconfig, name, part.net), part))
+}
+
+/// Returns the journals of the pools of a configuration.
+fn journals_of(config: &WhereaboutsConfig) -> Result<Vec<Journal>, Error> {
+    let mut found = Vec::new();
+    for path in store::journals(Path::new(FOLDER))? {
+        let journal = store::peek(&path)?;
+        let is_of = |place: &Place| {
+            place.network == config.network_name
+                && config
+                    .ranges
+                    .iter()
+                    .any(|range| range.net.contains(&place.net))
+        };
+        if journal.place.as_ref().is_some_and(is_of) {
+            found.push(journal);
+        }
     }
+    Ok(found)
+}
+
+/// Returns the lowest free address of a range by the journals.
+fn lowest(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
+    let pools: Vec<(&Journal, IpNet)> = journals
+        .iter()
+        .filter_map(|journal| Some((journal, journal.place.as_ref()?.net)))
+        .filter(|(_, net)| range.net.contains(net))
+        .collect();
+    // Without a journal the node has assigned no address yet.
+    let parts = match pools.as_slice() {
+        [] => vec![range.clone()],
+        pools => pools
+            .iter()
+            .filter_map(|(_, net)| range.slice(*net))
+            .collect(),
+    };
+    let is_taken = |address: IpAddr| {
+        let mut pools = pools.iter();
+        pools.any(|(journal, net)| {
+            names::offset(*net, address).is_some_and(|at| journal.is_taken(at))
+        })
+    };
+    parts.iter().find_map(|part| part.free(is_taken).next())
 }
 
 impl Ipam for WhereaboutsConfig {
@@ -110,17 +198,20 @@ impl Ipam for WhereaboutsConfig {
     }
 
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-        let mut server = host.servers.open(self.kubeconfig()?);
+        let kubeconfig = kubeconfig(self)?;
+        let mut server = host.servers.open(&kubeconfig);
         let node = identity(this_boot()?, self.pod.as_ref(), &mut *server)?;
         let entry = entry(owner);
         let mut ips = Vec::new();
         let mut full = None;
         for range in &self.ranges {
-            let place = self.place(range)?;
-            let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-            let mut session = Session::open(&place, &node, &mut *server, &mut journal)?;
-            let requested = self.requested.iter().find(|ip| range.contains(**ip));
-            let reserved = session.reserve((&entry, &owner.network), range, requested.copied());
+            let pool = pool_of(self, (range, &kubeconfig), &node, &mut *server);
+            let reserved = pool.and_then(|(place, part)| {
+                let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+                let mut session = Session::open(&place, &node, &mut *server, &mut journal)?;
+                let requested = self.requested.iter().find(|ip| range.contains(**ip));
+                session.reserve((&entry, &owner.network), &part, requested.copied())
+            });
             match reserved {
                 Ok(address) => {
                     ips.push(in_range(range, address));
@@ -130,8 +221,6 @@ impl Ipam for WhereaboutsConfig {
                 }
                 Err(err) if self.is_first && err.kind == Kind::NoFreeAddress => full = Some(err),
                 Err(err) => {
-                    drop(session);
-                    drop(journal);
                     // The journals owe what cannot be released now.
                     if let Err(left) = self.release(owner, host) {
                         host.log.warn(&left);
@@ -143,64 +232,90 @@ impl Ipam for WhereaboutsConfig {
         if let Some(full) = full.filter(|_| ips.is_empty()) {
             return Err(full);
         }
-        ips.extend(self.fixed.iter().cloned());
-        Ok(Lease {
-            ips,
-            routes: self.routes.clone(),
-            dns: self.dns.clone(),
-        })
+        Ok(self.lease(ips))
     }
 
     fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
+        let journals = journals_of(self)?;
         let mut ips = Vec::new();
         for range in &self.ranges {
-            let name = names::pool(&self.network_name, range.net);
-            let journal = journal_of(&name)?;
-            let free = range.free(|address| {
-                names::offset(range.net, address).is_none_or(|at| journal.is_taken(at))
-            });
+            let free = lowest(range, &journals);
             ips.extend(free.map(|address| in_range(range, address)));
+            if self.is_first && !ips.is_empty() {
+                break;
+            }
         }
-        ips.extend(self.fixed.iter().cloned());
-        Ok(Lease {
-            ips,
-            routes: self.routes.clone(),
-            dns: self.dns.clone(),
-        })
+        Ok(self.lease(ips))
     }
 
     fn check(
         &self,
         owner: &Owner,
-        _prev_result: Option<&AddResult>,
+        prev_result: Option<&AddResult>,
         _host: Host<'_>,
     ) -> Result<(), Error> {
         let entry = entry(owner);
-        for range in &self.ranges {
-            let name = names::pool(&self.network_name, range.net);
-            if journal_of(&name)?.used_by(&entry).is_some() {
-                if self.is_first {
-                    return Ok(());
-                }
-            } else if !self.is_first {
-                let id = &owner.container_id;
-                let why = format!("IPPool {name} has no address of container {id}");
-                return Err(Error::internal(why));
-            }
+        let id = &owner.container_id;
+        let mut held = Vec::new();
+        for journal in journals_of(self)? {
+            let net = journal.place.as_ref().map(|place| place.net);
+            let at = journal.used_by(&entry);
+            held.extend(net.zip(at).and_then(|(net, at)| names::address(net, at)));
         }
-        if self.is_first {
-            let id = &owner.container_id;
-            let why = format!("no IPPool has an address of container {id}");
+        let has_one = |range: &PoolRange| held.iter().any(|ip| range.net.contains(ip));
+        let lacking = self.ranges.iter().find(|range| !has_one(range));
+        if let Some(range) = lacking.filter(|_| !self.is_first || held.is_empty()) {
+            let why = format!("no address of {} is reserved for container {id}", range.net);
             return Err(Error::internal(why));
         }
-        Ok(())
+        let ips = prev_result.map_or(&[][..], |result| &result.ips);
+        let has = |ip: &IpAddr| ips.iter().any(|one| one.address.addr() == *ip);
+        match held.iter().find(|ip| prev_result.is_some() && !has(ip)) {
+            Some(ip) => {
+                let why = format!("address {ip} of container {id} is not in prevResult");
+                Err(Error::internal(why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Asks no API server: a runtime calls this every few seconds.
+    fn status(&self, _host: Host<'_>) -> Result<Option<String>, Error> {
+        let path = kubeconfig(self).map_err(|err| Error::not_available(err.to_string()))?;
+        let opened = std::fs::File::open(&path);
+        opened.map_err(|err| Error::not_available(format!("open {}: {err}", path.display())))?;
+        let journals = journals_of(self)?;
+        let mut ranges = self.ranges.iter();
+        let full = ranges.find(|range| lowest(range, &journals).is_none());
+        Ok(full.map(|range| format!("no address of {} is free", range.net)))
     }
 
     /// Releases the addresses of `owner` in all pools. Without an answer of the API server, the journal
-    /// owes them.
+    /// owes them. An owner that no journal knows may be one that Whereabouts attached, so it is looked
+    /// for in the pools of this configuration.
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let entry = entry(owner);
-        release_where(host, &|own| own.entry == entry)
+        if is_known(&entry)? {
+            return release_where(host, &|own| own.entry.is_of(&entry.id, &entry.ifname));
+        }
+        let kubeconfig = kubeconfig(self)?;
+        let mut server = host.servers.open(&kubeconfig);
+        for range in &self.ranges {
+            let place = match identity(this_boot()?, self.pod.as_ref(), &mut *server) {
+                Err(err) if self.slices.is_some() => Err(err),
+                node => {
+                    let node = node.unwrap_or_default();
+                    pool_of(self, (range, &kubeconfig), &node, &mut *server)
+                }
+            };
+            let sought = place.and_then(|(place, _)| {
+                work_on(&place, host, &mut |session| session.release(&entry))
+            });
+            if let Err(err) = sought {
+                host.log.warn(&err);
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
@@ -220,7 +335,7 @@ impl Ipam for WhereaboutsConfig {
 }
 
 fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
-    let net = IpNet::new(address, range.net.prefix_len());
+    let net = IpNet::new(address, range.prefix_len);
     IpConfig {
         address: net.unwrap_or_else(|_| IpNet::from(address)),
         gateway: range.gateway,
@@ -228,19 +343,14 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
     }
 }
 
-/// Reads the journal of a pool without its lock.
-fn journal_of(pool: &str) -> Result<Journal, Error> {
+/// True if a journal has an address of the attachment.
+fn is_known(entry: &Entry) -> Result<bool, Error> {
     for path in store::journals(Path::new(FOLDER))? {
-        let journal = store::peek(&path)?;
-        if journal
-            .place
-            .as_ref()
-            .is_some_and(|place| place.name == pool)
-        {
-            return Ok(journal);
+        if store::peek(&path)?.knows(entry) {
+            return Ok(true);
         }
     }
-    Ok(Journal::default())
+    Ok(false)
 }
 
 /// Releases addresses in all pools, and pays the node's debts.
@@ -253,30 +363,36 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
         if !seen.own.values().any(concerns) && !seen.is_behind() {
             continue;
         }
-        let work = || -> Result<Vec<IpAddr>, Error> {
-            let mut server = host.servers.open(&place.kubeconfig);
-            let boot = this_boot()?;
-            let known = identity(boot.clone(), None, &mut *server);
-            // Without the node's name, the journal alone is written.
-            let node = known.clone().unwrap_or_else(|_| Node {
-                boot,
-                ..Node::default()
-            });
-            let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-            let mut session = Session::open(place, &node, &mut *server, &mut journal)?;
-            let released = session.release_where(is_gone)?;
-            if let Err(err) = known.and_then(|_| session.pay()) {
-                // The next call pays, or the agent.
-                host.log.warn(&err);
-            }
-            Ok(released)
-        };
-        match work() {
+        match work_on(place, host, &mut |session| session.release_where(is_gone)) {
             Ok(some) => released.extend(some),
             Err(err) => errors.push(err),
         }
     }
     Error::joined(&errors).map(|()| released)
+}
+
+/// Releases addresses in a pool, and pays the node's debts there. Without an answer of the API server,
+/// the next call pays, or the agent.
+fn work_on(
+    place: &Place,
+    host: Host<'_>,
+    release: &mut dyn FnMut(&mut Session<'_>) -> Result<Vec<IpAddr>, Error>,
+) -> Result<Vec<IpAddr>, Error> {
+    let mut server = host.servers.open(&place.kubeconfig);
+    let boot = this_boot()?;
+    let known = identity(boot.clone(), None, &mut *server);
+    // Without the node's name, the journal alone is written.
+    let node = known.clone().unwrap_or_else(|_| Node {
+        boot,
+        ..Node::default()
+    });
+    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+    let mut session = Session::open(place, &node, &mut *server, &mut journal)?;
+    let released = release(&mut session)?;
+    if let Err(err) = known.and_then(|_| session.pay()) {
+        host.log.warn(&err);
+    }
+    Ok(released)
 }
 
 #[cfg(test)]

@@ -163,6 +163,8 @@ pub enum ExchangeKind {
     Pool,
     /// `OverlappingRangeIPReservation` of Whereabouts.
     Reservation,
+    /// `NodeSlicePool` of Whereabouts.
+    SlicePool,
     /// `Node`.
     Node,
 }

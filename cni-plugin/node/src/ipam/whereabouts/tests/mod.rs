@@ -1,14 +1,18 @@
 //! Random orders of calls on several nodes, judged by an oracle: no address is in two containers, and
 //! none is lost.
 
+mod full;
 mod patch;
+mod peer;
 mod world;
 
 use super::session::Session;
 use braid_core::ipam::whereabouts::PoolRange;
+use braid_core::ipam::whereabouts::fence::FoundNode;
 use braid_core::ipam::whereabouts::journal::Place;
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -25,6 +29,17 @@ const STEPS: usize = 400;
 enum Verb {
     Add(Entry),
     Del(Entry),
+    /// Releases the addresses of all containers but these.
+    Gc(Vec<String>),
+    /// Compares the pool with the journal.
+    Look,
+}
+
+/// The program that serves a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Braid,
+    Whereabouts,
 }
 
 /// A container of a node.
@@ -39,6 +54,7 @@ enum Life {
 
 struct Running {
     node: usize,
+    by: By,
     verb: Verb,
     thread: JoinHandle<Option<Result<Option<IpAddr>, String>>>,
 }
@@ -48,9 +64,19 @@ struct Trial {
     dice: Dice,
     range: PoolRange,
     has_reservations: bool,
+    /// True if Whereabouts serves some of the calls.
+    has_peer: bool,
+    /// True if nodes are lost, and pools are restored from a backup or deleted.
+    has_disasters: bool,
     boots: [u32; NODES],
+    /// Nodes that do not run.
+    down: BTreeSet<usize>,
+    /// Pools of an earlier time.
+    backup: BTreeMap<String, Value>,
     running: BTreeMap<usize, Running>,
     containers: BTreeMap<String, (usize, Life)>,
+    /// Containers that Whereabouts attached.
+    foreign: BTreeSet<String>,
     calls: usize,
     /// Addresses in containers.
     live: BTreeMap<IpAddr, String>,
@@ -60,6 +86,7 @@ fn range() -> PoolRange {
     let address = |last: u8| IpAddr::from([10, 0, 0, last]);
     PoolRange {
         net: "10.0.0.0/24".parse().expect("a range"),
+        prefix_len: 24,
         first: address(1),
         last: address(6),
         exclude: vec!["10.0.0.3/32".parse().expect("a network")],
@@ -67,24 +94,38 @@ fn range() -> PoolRange {
     }
 }
 
-fn node(number: usize, boot: u32) -> Node {
-    Node {
-        name: format!("node-{number}"),
-        uid: format!("uid-of-{number}"),
-        boot: format!("boot-{boot}"),
-    }
+fn boot(number: u32) -> String {
+    format!("boot-{number}")
+}
+
+fn name(number: usize) -> String {
+    format!("node-{number}")
 }
 
 /// Runs a call. Returns `None` if it was killed.
 fn work(
     seat: Seat,
-    verb: &Verb,
+    (by, verb): (By, &Verb),
     (node, range, has_reservations): (&Node, &PoolRange, bool),
 ) -> Option<Result<Option<IpAddr>, String>> {
     let seat = Arc::new(Mutex::new(seat));
     let (mut api, mut store) = (Shared(Arc::clone(&seat)), Book(seat));
+    if by == By::Whereabouts {
+        let seat = &mut *api.seat();
+        return Some(match verb {
+            Verb::Add(entry) => match peer::add(seat, entry, range, has_reservations) {
+                Some(address) => Ok(Some(address)),
+                None => Err("no address".to_owned()),
+            },
+            Verb::Del(entry) => {
+                peer::del(seat, entry, range, has_reservations);
+                Ok(None)
+            }
+            Verb::Gc(_) | Verb::Look => Ok(None),
+        });
+    }
     let pool = Place {
-        name: "10.0.0.0-24".to_owned(),
+        name: peer::POOL.to_owned(),
         net: range.net,
         network: String::new(),
         has_reservations,
@@ -96,8 +137,16 @@ fn work(
             Verb::Add(entry) => session.reserve((entry, "lan"), range, None).map(Some),
             Verb::Del(entry) => {
                 session.release(entry)?;
-                session.pay().map(|()| None)
+                // What it cannot pay is owed.
+                let _ = session.pay();
+                Ok(None)
             }
+            Verb::Gc(kept) => {
+                session.release_where(|own| !kept.contains(&own.entry.id))?;
+                let _ = session.pay();
+                Ok(None)
+            }
+            Verb::Look => session.look().map(|()| None),
         });
     if view.is_dead() {
         return None;
@@ -108,16 +157,49 @@ fn work(
 impl Trial {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        Self {
+        // Whereabouts loses entries in a disaster. Reservations that a backup brings back are the
+        // agent's to remove.
+        let (has_peer, has_disasters) = (dice.is_one_in(2), dice.is_one_in(2));
+        let trial = Self {
             world: World::default(),
-            has_reservations: dice.is_one_in(2),
+            has_reservations: dice.is_one_in(2) && (has_peer || !has_disasters),
+            has_peer,
+            has_disasters: has_disasters && !has_peer,
             dice,
             range: range(),
             boots: [0; NODES],
+            down: BTreeSet::new(),
+            backup: BTreeMap::new(),
             running: BTreeMap::new(),
             containers: BTreeMap::new(),
+            foreign: BTreeSet::new(),
             calls: 0,
             live: BTreeMap::new(),
+        };
+        for number in 0..NODES {
+            trial.register(number);
+        }
+        trial
+    }
+
+    /// Makes a Node object.
+    fn register(&self, number: usize) {
+        let mut state = self.world.lock();
+        let found = FoundNode {
+            uid: state.objects.uid(),
+            boot: boot(self.boots[number]),
+            is_out_of_service: false,
+        };
+        state.objects.nodes.insert(name(number), found);
+    }
+
+    fn node(&self, number: usize) -> Node {
+        let state = self.world.lock();
+        let found = state.objects.nodes.get(&name(number));
+        Node {
+            name: name(number),
+            uid: found.map(|found| found.uid.clone()).unwrap_or_default(),
+            boot: boot(self.boots[number]),
         }
     }
 
@@ -131,21 +213,26 @@ impl Trial {
         }
     }
 
-    fn start(&mut self, number: usize, verb: Verb) {
+    fn start(&mut self, number: usize, by: By, verb: Verb) {
         let call = self.calls;
         self.calls += 1;
         let seat = self.seat(call, number, false);
-        let (of, range) = (node(number, self.boots[number]), self.range.clone());
+        let (of, range) = (self.node(number), self.range.clone());
         let (world, told) = (self.world.clone(), verb.clone());
         let has_reservations = self.has_reservations;
         let thread = thread::spawn(move || {
-            let done = work(seat, &told, (&of, &range, has_reservations));
+            let done = work(seat, (by, &told), (&of, &range, has_reservations));
             world.end(call);
             done
         });
         self.world.await_stop(call);
-        let node = number;
-        self.running.insert(call, Running { node, verb, thread });
+        let running = Running {
+            node: number,
+            by,
+            verb,
+            thread,
+        };
+        self.running.insert(call, running);
         self.reap(call);
     }
 
@@ -154,7 +241,10 @@ impl Trial {
         if !self.world.lock().ended.contains(&call) {
             return;
         }
-        let Some(Running { node, verb, thread }) = self.running.remove(&call) else {
+        let Some(Running {
+            node, verb, thread, ..
+        }) = self.running.remove(&call)
+        else {
             return;
         };
         let done = thread.join().expect("a call ends without a panic");
@@ -172,50 +262,77 @@ impl Trial {
             (Verb::Del(entry), Some(Ok(_))) => {
                 self.containers.remove(&entry.id);
             }
+            (Verb::Gc(_) | Verb::Look, _) => {}
             (Verb::Add(entry), Some(Ok(None))) => panic!("no address for {}", entry.id),
         }
     }
 
-    /// Returns the nodes on which no call runs: the journal has one lock.
-    fn idle(&self) -> Vec<usize> {
-        let is_idle = |node: &usize| self.running.values().all(|call| call.node != *node);
-        (0..NODES).filter(is_idle).collect()
+    /// Returns the nodes on which a call of this program may start: the journal has one lock, and so
+    /// has Whereabouts, in the whole cluster.
+    fn idle(&self, by: By) -> Vec<usize> {
+        let is_busy = |node: usize| {
+            let mut running = self.running.values();
+            running.any(|call| call.by == by && (by == By::Whereabouts || call.node == node))
+        };
+        (0..NODES)
+            .filter(|node| !self.down.contains(node) && !is_busy(*node))
+            .collect()
     }
 
-    fn entry(id: &str) -> Entry {
+    fn entry(id: &str, by: By) -> Entry {
+        let podref = match by {
+            By::Braid => String::new(),
+            By::Whereabouts => format!("default/{id}"),
+        };
         Entry {
             id: id.to_owned(),
-            podref: String::new(),
+            podref,
             ifname: "net1".to_owned(),
         }
     }
 
+    fn by(&mut self) -> By {
+        if self.has_peer && self.dice.is_one_in(3) {
+            return By::Whereabouts;
+        }
+        By::Braid
+    }
+
     fn step(&mut self) {
-        match self.dice.below(20) {
+        match self.dice.below(21) {
             0..=3 => self.add(),
             4..=6 => self.del(),
             7 => self.carry_out_late(),
             8 if self.dice.is_one_in(6) => self.reboot(),
+            9 if self.has_disasters && self.dice.is_one_in(3) => self.strike(),
+            10 if self.dice.is_one_in(3) => self.gc(),
             _ => self.go_on(),
         }
     }
 
     fn add(&mut self) {
-        let idle = self.idle();
+        let by = self.by();
+        let idle = self.idle(by);
         if idle.is_empty() {
             return;
         }
         let node = idle[self.dice.below(idle.len())];
-        let id = format!("container-{}", self.calls);
+        let id = format!("{:08}-container", self.calls);
         self.containers.insert(id.clone(), (node, Life::Starting));
-        self.start(node, Verb::Add(Self::entry(&id)));
+        if by == By::Whereabouts {
+            self.foreign.insert(id.clone());
+        }
+        self.start(node, by, Verb::Add(Self::entry(&id, by)));
     }
 
+    /// Removes a container. In an upgrade or a downgrade, the other program removes it.
     fn del(&mut self) {
-        let idle = self.idle();
+        let by = self.by();
+        let idle = self.idle(by);
         let due = self.containers.iter().filter(|(id, (node, life))| {
             let is_called = self.running.values().any(|call| match &call.verb {
                 Verb::Add(entry) | Verb::Del(entry) => entry.id == **id,
+                Verb::Gc(_) | Verb::Look => false,
             });
             idle.contains(node) && *life != Life::Starting && !is_called
         });
@@ -227,7 +344,16 @@ impl Trial {
         // The kernel's state goes first.
         self.live.retain(|_, owner| *owner != id);
         self.containers.insert(id.clone(), (node, Life::Ending));
-        self.start(node, Verb::Del(Self::entry(&id)));
+        self.start(node, by, Verb::Del(Self::entry(&id, by)));
+    }
+
+    fn gc(&mut self) {
+        let idle = self.idle(By::Braid);
+        if !idle.is_empty() {
+            let node = idle[self.dice.below(idle.len())];
+            let kept = self.containers.keys().cloned().collect();
+            self.start(node, By::Braid, Verb::Gc(kept));
+        }
     }
 
     fn go_on(&mut self) {
@@ -237,6 +363,8 @@ impl Trial {
         }
         let call = calls[self.dice.below(calls.len())];
         let fate = match self.dice.below(40) {
+            // What Whereabouts loses on its own is not braid's.
+            _ if self.running[&call].by == By::Whereabouts => Fate::Done,
             0 => Fate::Unheard,
             1 => Fate::Lost,
             2 => Fate::Late,
@@ -257,27 +385,111 @@ impl Trial {
         }
     }
 
-    /// Restarts a node: its calls are killed, and its containers are gone without a DEL.
+    /// Restarts a node: its calls are killed, and its containers are gone without a DEL. The runtime
+    /// calls DEL for those that Whereabouts attached.
     fn reboot(&mut self) {
         let number = self.dice.below(NODES);
-        let calls: Vec<usize> = self
+        self.stop(number);
+        self.boot(number);
+    }
+
+    fn stop(&mut self, number: usize) {
+        let calls: Vec<(usize, By)> = self
             .running
             .iter()
             .filter(|(_, call)| call.node == number)
-            .map(|(call, _)| *call)
+            .map(|(call, running)| (*call, running.by))
             .collect();
-        for call in calls {
-            self.world.go_on(call, Fate::KilledBefore);
+        for (call, by) in calls {
+            if by == By::Braid {
+                self.world.go_on(call, Fate::KilledBefore);
+            }
             self.finish(call);
         }
+        let foreign = &self.foreign;
+        self.containers
+            .retain(|id, (node, _)| *node != number || foreign.contains(id));
+        for (node, life) in self.containers.values_mut() {
+            if *node == number {
+                *life = Life::Ending;
+            }
+        }
+        let containers = &self.containers;
+        self.live.retain(|_, owner| {
+            containers
+                .get(owner)
+                .is_some_and(|(_, life)| *life != Life::Ending)
+        });
+    }
+
+    fn boot(&mut self, number: usize) {
         self.boots[number] += 1;
-        // A power cut may have taken the file. Then reservations without an entry stay.
-        if !self.has_reservations && self.dice.is_one_in(3) {
+        // A power cut may have taken the file. Then reservations without an entry stay, and removed
+        // containers of Whereabouts are not looked for.
+        if !self.has_reservations && !self.has_peer && self.dice.is_one_in(3) {
             self.world.lock().journals.remove(&number);
         }
-        self.containers.retain(|_, (node, _)| *node != number);
-        let containers = &self.containers;
-        self.live.retain(|_, owner| containers.contains_key(owner));
+        if let Some(found) = self.world.lock().objects.nodes.get_mut(&name(number)) {
+            found.boot = boot(self.boots[number]);
+        }
+    }
+
+    /// Loses a node, or brings it back; or makes, restores or loses the pools.
+    fn strike(&mut self) {
+        match self.dice.below(6) {
+            0 | 1 => {
+                let number = self.dice.below(NODES);
+                if self.down.remove(&number) {
+                    self.come_back(number);
+                } else {
+                    self.lose(number);
+                }
+            }
+            2 | 3 => self.backup = self.world.lock().objects.pools.clone(),
+            4 => self.restore(self.backup.clone()),
+            _ => self.restore(BTreeMap::new()),
+        }
+    }
+
+    /// Loses a node for good, as far as the cluster knows.
+    fn lose(&mut self, number: usize) {
+        self.stop(number);
+        self.down.insert(number);
+        let mut state = self.world.lock();
+        if self.dice.is_one_in(2) {
+            state.objects.nodes.remove(&name(number));
+        } else if let Some(found) = state.objects.nodes.get_mut(&name(number)) {
+            found.is_out_of_service = true;
+        }
+    }
+
+    fn come_back(&mut self, number: usize) {
+        self.boot(number);
+        let mut state = self.world.lock();
+        if let Some(found) = state.objects.nodes.get_mut(&name(number)) {
+            found.is_out_of_service = false;
+            return;
+        }
+        drop(state);
+        self.register(number);
+    }
+
+    /// Replaces all pools. The nodes look at once, and again after entries that others removed.
+    fn restore(&mut self, pools: BTreeMap<String, Value>) {
+        self.end_calls();
+        self.world.lock().objects.pools = pools;
+        for number in (0..NODES).chain(0..NODES) {
+            if !self.down.contains(&number) {
+                self.call(number, &Verb::Look).expect("an answer");
+            }
+        }
+    }
+
+    fn end_calls(&mut self) {
+        let calls: Vec<usize> = self.running.keys().copied().collect();
+        for call in calls {
+            self.finish(call);
+        }
     }
 
     fn finish(&mut self, call: usize) {
@@ -291,30 +503,33 @@ impl Trial {
 
     /// Runs a call that nothing stops.
     fn call(&self, number: usize, verb: &Verb) -> Result<Option<IpAddr>, String> {
-        let of = node(number, self.boots[number]);
         let seat = self.seat(usize::MAX, number, true);
-        work(seat, verb, (&of, &self.range, self.has_reservations)).expect("not killed")
+        let of = self.node(number);
+        let how = (&of, &self.range, self.has_reservations);
+        work(seat, (By::Braid, verb), how).expect("not killed")
     }
 
     /// Ends all calls and containers. Then the pool must be empty, and have all its addresses.
     fn end(mut self) {
-        let calls: Vec<usize> = self.running.keys().copied().collect();
-        for call in calls {
-            self.finish(call);
-        }
+        self.end_calls();
         while !self.world.lock().objects.late.is_empty() {
             self.carry_out_late();
         }
+        for number in std::mem::take(&mut self.down) {
+            self.come_back(number);
+        }
         for (id, (number, _)) in std::mem::take(&mut self.containers) {
-            self.call(number, &Verb::Del(Self::entry(&id)))
+            self.call(number, &Verb::Del(Self::entry(&id, By::Braid)))
                 .expect("a DEL");
         }
         // An ADD reads the pool of a node that has lost its journal. The pool may be full until the
         // last node has paid.
         for number in 0..NODES {
-            let _ = self.call(number, &Verb::Add(Self::entry("next")));
-            self.call(number, &Verb::Del(Self::entry("next")))
-                .expect("a DEL");
+            let next = Self::entry("next", By::Braid);
+            let _ = self.call(number, &Verb::Add(next.clone()));
+            self.call(number, &Verb::Del(next)).expect("a DEL");
+            self.call(number, &Verb::Gc(Vec::new())).expect("a GC");
+            self.call(number, &Verb::Look).expect("an answer");
         }
         let state = self.world.lock();
         for object in state.objects.pools.values() {
@@ -332,7 +547,10 @@ impl Trial {
         let mut addresses = Vec::new();
         while let Ok(Some(address)) = self.call(
             addresses.len() % NODES,
-            &Verb::Add(Self::entry(&format!("last-{}", addresses.len()))),
+            &Verb::Add(Self::entry(
+                &format!("{}-last-container", addresses.len()),
+                By::Braid,
+            )),
         ) {
             assert!(!addresses.contains(&address), "{address}");
             addresses.push(address);

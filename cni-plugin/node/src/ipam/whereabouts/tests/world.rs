@@ -4,6 +4,7 @@
 use super::patch;
 use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Store};
+use braid_core::ipam::whereabouts::fence::FoundNode;
 use braid_core::ipam::whereabouts::journal::Journal;
 use braid_core::ipam::whereabouts::pool::{Entry, Pool};
 use ipnet::IpNet;
@@ -51,17 +52,18 @@ pub(super) enum Fate {
 }
 
 /// Objects of the API server.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     pub(super) pools: BTreeMap<String, Value>,
     pub(super) reservations: BTreeMap<String, Value>,
+    pub(super) nodes: BTreeMap<String, FoundNode>,
     /// Requests to be carried out later: pool and patch.
     pub(super) late: Vec<(String, Value)>,
     made: u64,
 }
 
 impl Objects {
-    fn uid(&mut self) -> String {
+    pub(super) fn uid(&mut self) -> String {
         self.made += 1;
         format!("uid-{}", self.made)
     }
@@ -167,7 +169,7 @@ pub(super) struct Seat {
 
 impl Seat {
     /// Carries out a request, or what its fate leaves of it.
-    fn request<T>(
+    pub(super) fn request<T>(
         &mut self,
         work: impl FnOnce(&mut State) -> Result<T, Failure>,
         later: Option<(String, Value)>,
@@ -258,6 +260,7 @@ impl Api for Seat {
                 Ok(found.map(|found| Reserved {
                     uid: found["uid"].as_str().unwrap_or_default().to_owned(),
                     container_id: found["id"].as_str().unwrap_or_default().to_owned(),
+                    podref: found["podref"].as_str().unwrap_or_default().to_owned(),
                 }))
             },
             None,
@@ -276,6 +279,10 @@ impl Api for Seat {
             None,
         )
     }
+
+    fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure> {
+        self.request(|state| Ok(state.objects.nodes.get(name).cloned()), None)
+    }
 }
 
 /// A node's journal, as one call sees it.
@@ -287,7 +294,7 @@ pub(super) struct Book(pub(super) Arc<Mutex<Seat>>);
 pub(super) struct Shared(pub(super) Arc<Mutex<Seat>>);
 
 impl Shared {
-    fn seat(&self) -> MutexGuard<'_, Seat> {
+    pub(super) fn seat(&self) -> MutexGuard<'_, Seat> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -319,6 +326,10 @@ impl Api for Shared {
 
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
         self.seat().unreserve(name, uid)
+    }
+
+    fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure> {
+        self.seat().node(name)
     }
 }
 

@@ -1,0 +1,71 @@
+//! A pool without a free address.
+
+use super::{By, Trial, Verb, name};
+use braid_core::ipam::whereabouts::pool::Entry;
+
+const LAST: usize = super::ADDRESSES;
+
+/// Returns a pool that node 0 has filled.
+fn full() -> Trial {
+    let trial = Trial::new(0);
+    for number in 0..LAST {
+        add(&trial, 0, number).expect("a free address");
+    }
+    trial
+}
+
+fn entry(number: usize) -> Entry {
+    Trial::entry(&format!("{number}-full-container"), By::Braid)
+}
+
+fn add(trial: &Trial, node: usize, number: usize) -> Result<(), String> {
+    let added = trial.call(node, &Verb::Add(entry(number)));
+    added.map(|address| assert!(address.is_some()))
+}
+
+#[test]
+fn an_error_names_the_pool_and_the_addresses_in_use() {
+    let why = add(&full(), 1, LAST).expect_err("no free address");
+    assert!(
+        why.contains("IPPool 10.0.0.0-24 has 5 in use"),
+        "it is: {why}"
+    );
+}
+
+#[test]
+fn addresses_of_a_node_that_is_gone_are_free() {
+    let trial = full();
+    trial.world.lock().objects.nodes.remove(&name(0));
+    add(&trial, 1, LAST).expect("node 0 has no Node object");
+
+    let trial = full();
+    let found = |change: &dyn Fn(&mut super::FoundNode)| {
+        let mut state = trial.world.lock();
+        change(state.objects.nodes.get_mut(&name(0)).expect("a Node"));
+    };
+    // Its kubelet has registered it again, and its containers run on.
+    found(&|node| node.uid = "another".to_owned());
+    add(&trial, 1, LAST).expect_err("node 0 is alive");
+    found(&|node| node.is_out_of_service = true);
+    add(&trial, 1, LAST).expect("node 0 is shut down");
+    // One node frees them, and all others have them.
+    for number in 1..LAST {
+        add(&trial, 2, LAST + number).expect("a free address");
+    }
+    add(&trial, 2, 2 * LAST).expect_err("no free address");
+}
+
+#[test]
+fn an_attachment_of_whereabouts_is_released_by_id_and_interface() {
+    let mut trial = full();
+    let foreign = Trial::entry("foreign", By::Whereabouts);
+    trial.call(0, &Verb::Del(entry(0))).expect("a DEL");
+    trial.start(1, By::Whereabouts, Verb::Add(foreign.clone()));
+    trial.end_calls();
+    add(&trial, 1, LAST).expect_err("no free address");
+    trial.call(1, &Verb::Del(foreign)).expect("a DEL");
+    add(&trial, 1, LAST).expect("the address of Whereabouts");
+    assert_eq!(trial.world.lock().objects.reservations.len(), {
+        if trial.has_reservations { LAST } else { 0 }
+    });
+}
