@@ -2,7 +2,7 @@
 
 use super::fence::FoundNode;
 use super::journal::Journal;
-use super::pool::{Entry, Pool};
+use super::pool::{Entry, Node, Pool};
 use crate::cni::Error;
 use ipnet::IpNet;
 use serde_json::Value;
@@ -47,12 +47,13 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// True if it is the reservation of an entry.
-    pub fn is_of(&self, entry: &Entry) -> bool {
+    /// True if it is the reservation of an entry of this node. An address that was held before keeps
+    /// the reservation of that time.
+    pub fn is_of(&self, entry: &Entry, node: &Node) -> bool {
         if self.container_id.is_empty() {
             return !entry.podref.is_empty() && self.podref == entry.podref;
         }
-        self.container_id == entry.id
+        self.container_id == entry.id || self.container_id == Entry::held_by(node).id
     }
 }
 
@@ -69,6 +70,11 @@ pub trait Api {
 
     /// Creates a reservation for an entry, and returns its uid.
     fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure>;
+
+    /// Creates reservations for an entry as [`Api::reserve`] does, if possible at the same time.
+    fn reserve_all(&mut self, names: &[String], entry: &Entry) -> Vec<Result<String, Failure>> {
+        names.iter().map(|name| self.reserve(name, entry)).collect()
+    }
 
     /// Reads a reservation; `None` if it does not exist.
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure>;
@@ -98,11 +104,9 @@ pub trait Servers {
     fn open(&self, kubeconfig: &Path) -> Box<dyn Server>;
 }
 
-/// The journal of a pool. It is locked while this value exists.
+/// The journal of a pool.
 pub trait Store {
-    /// Reads the journal; an empty one if there is none.
-    fn read(&mut self) -> Result<Journal, Error>;
-
-    /// Replaces the journal.
-    fn write(&mut self, journal: &Journal) -> Result<(), Error>;
+    /// Reads the journal, or takes an empty one, and replaces it by its changed state. Nothing else
+    /// changes it meanwhile. Returns the new state.
+    fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<Journal, Error>;
 }

@@ -7,6 +7,7 @@ use crate::ipam::Lease;
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use crate::ipam::range::{from_bits, to_bits};
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -48,7 +49,7 @@ pub struct WhereaboutsConfig {
 }
 
 /// A range whose addresses are in a pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRange {
     /// The network, without host bits.
     pub net: IpNet,
@@ -180,6 +181,28 @@ impl PoolRange {
         };
         let is_inside = self.net.contains(&net) && slice.first <= slice.last;
         is_inside.then_some(slice)
+    }
+
+    /// Returns the number of addresses that may be assigned.
+    pub fn capacity(&self) -> u128 {
+        let is_ipv4 = self.first.is_ipv4();
+        let (first, last) = (to_bits(self.first), to_bits(self.last));
+        let mut excluded: Vec<(u128, u128)> = self
+            .exclude
+            .iter()
+            .filter(|net| matches!(net, IpNet::V4(_)) == is_ipv4)
+            .map(|net| (to_bits(net.network()), to_bits(net.broadcast())))
+            .collect();
+        let gateway = self.gateway.filter(|gateway| gateway.is_ipv4() == is_ipv4);
+        excluded.extend(gateway.map(|gateway| (to_bits(gateway), to_bits(gateway))));
+        excluded.sort_unstable();
+        let (mut capacity, mut next) = (0, first);
+        for (start, end) in excluded {
+            let end_of_gap = start.min(last.saturating_add(1));
+            capacity += end_of_gap.saturating_sub(next);
+            next = next.max(end.saturating_add(1));
+        }
+        capacity + last.saturating_add(1).saturating_sub(next)
     }
 
     /// Returns the addresses that may be assigned and that `is_taken` does not hold, lowest first.
@@ -503,6 +526,8 @@ mod tests {
         assert_eq!(free(&ranges[0], &["10.0.0.3"]).as_deref(), Some("10.0.0.8"));
         assert_eq!(free(&ranges[1], &[]).as_deref(), Some("fd00::1"));
         assert_eq!(free(&ranges[1], &["fd00::1"]).as_deref(), Some("fd00::3"));
+        assert_eq!(ranges[0].capacity(), 8);
+        assert_eq!(ranges[1].capacity(), 253);
         let all = parse(r#"{"range":"10.0.0.0/30"}"#, "", "").unwrap();
         assert_eq!(free(&all.ranges[0], &["10.0.0.1", "10.0.0.2"]), None);
         let huge = parse(r#"{"range":"fd00::/64","exclude":["fd00::/66"]}"#, "", "").unwrap();

@@ -3,14 +3,23 @@
 //!
 //! ```text
 //!  Intent ─► Used ─► Owed ─► gone           an attachment's address
-//!     └───────────────┘                     its ADD failed or was killed
+//!     │       ▲       ▲ │
+//!     └───────│───────┘ │                   its ADD failed or was killed
+//!   Holding ─► Held ────┘                   an address for the next pods
+//!     ▲─────────────────┘
 //! ```
 
+use super::config::PoolRange;
+use super::names;
 use super::pool::{Entry, Node, Note, Pool};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
+
+/// Container id and interface of attachments.
+pub type Sought = BTreeSet<(String, String)>;
 
 /// The journal of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +33,11 @@ pub struct Journal {
     pub taken: BTreeSet<u128>,
     /// The node's part of the pool, as last read or written; `None` before the first time.
     pub seen: Option<Seen>,
-    /// Container id and interface of attachments that were removed and that this journal does not
-    /// know: Whereabouts made them, or a journal that was lost had them.
-    pub sought: BTreeSet<(String, String)>,
+    /// Attachments that were removed and that this journal does not know: Whereabouts made them, or a
+    /// journal that was lost had them.
+    pub sought: Sought,
+    /// Range of the last ADD.
+    pub range: Option<PoolRange>,
 }
 
 /// A pool, and the way to it.
@@ -87,6 +98,10 @@ pub enum State {
     Used,
     /// Nothing uses it. The API server may still have it as used.
     Owed,
+    /// The agent requests it, to hold it.
+    Holding,
+    /// The node holds it for its next pods.
+    Held,
 }
 
 /// Reservation of an address.
@@ -108,43 +123,49 @@ impl Journal {
     /// lost in this boot. Otherwise their containers are gone: with an earlier boot, or by a release
     /// that an older state of the pool, restored from a backup, does not have.
     ///
-    /// Returns true if the journal has an entry more. It must be written before the pool changes.
-    pub fn read(&mut self, pool: &Pool, node: &Node) -> bool {
+    /// `sought` are the attachments that were looked for when the request was sent. Returns true if the
+    /// journal has an entry more. It must be written before the pool changes.
+    pub fn read(&mut self, pool: &Pool, node: &Node, sought: &Sought) -> bool {
         let text = pool.annotation(&node.key()).map(str::to_owned);
         let note = text.as_deref().and_then(Note::parse);
+        let held = Entry::held_by(node);
         let is_earlier = note.as_ref().is_some_and(|it| it.node.boot != node.boot);
         let is_lost = self.seen.is_none() && !is_earlier;
-        let (mut own, mut still_sought) = (BTreeMap::new(), BTreeSet::new());
+        let mut own = BTreeMap::new();
+        self.sought.retain(|key| !sought.contains(key));
         let known = self.own.len();
         self.taken.clear();
         for (offset, entry) in &pool.entries {
-            let is_noted = note.as_ref().is_some_and(|it| it.has(*offset, &entry.id));
+            let is_noted = *entry == held
+                || note
+                    .as_ref()
+                    .is_some_and(|note| note.has(*offset, &entry.id));
             let key = (entry.id.clone(), entry.ifname.clone());
-            let is_sought = self.sought.contains(&key);
-            match self.own.get(offset) {
+            let is_sought = sought.contains(&key);
+            match self.own.get_mut(offset) {
                 Some(known) if known.entry == *entry => {
-                    own.insert(*offset, entry.clone());
-                    continue;
+                    if known.state == State::Holding {
+                        known.state = State::Held;
+                    }
                 }
+                // An earlier entry of this node, which the next change replaces.
+                Some(_) if is_noted => {}
                 None if is_sought || is_noted => {
-                    let is_used = is_lost && !is_sought;
+                    let is_used = is_lost && !is_sought && *entry != held;
                     let state = if is_used { State::Used } else { State::Owed };
                     self.own.insert(*offset, found(entry, state, note.as_ref()));
-                    own.insert(*offset, entry.clone());
+                }
+                _ => {
+                    // An attachment of the journal has lost the address. It goes first.
+                    if is_sought && self.own.contains_key(offset) {
+                        self.sought.insert(key);
+                    }
+                    self.taken.insert(*offset);
                     continue;
                 }
-                // An attachment of the journal has lost the address. It goes first.
-                Some(_) if is_sought => {
-                    still_sought.insert(key);
-                }
-                Some(_) if is_noted => {
-                    own.insert(*offset, entry.clone());
-                }
-                _ => {}
             }
-            self.taken.insert(*offset);
+            own.insert(*offset, entry.clone());
         }
-        self.sought = still_sought;
         let before = self.seen.as_ref().map_or(0, |seen| seen.seq);
         self.seen = Some(Seen {
             uid: pool.uid.clone(),
@@ -172,10 +193,11 @@ impl Journal {
         self.seen.as_ref().is_some_and(|seen| !seen.uid.is_empty())
     }
 
-    /// Begins a call: intents of killed calls, and addresses of an earlier boot, are owed.
+    /// Begins the work of a call or of the agent: requests of those that were killed, and addresses of
+    /// an earlier boot, are owed.
     pub fn begin(&mut self, boot: &str) {
         for own in self.own.values_mut() {
-            if own.state == State::Intent || own.boot != boot {
+            if matches!(own.state, State::Intent | State::Holding) || own.boot != boot {
                 own.state = State::Owed;
             }
         }
@@ -207,21 +229,67 @@ impl Journal {
             .any(|(offset, _)| self.taken.contains(offset))
     }
 
-    /// Returns the entries that the pool must have of this node: those that are requested or used,
-    /// and those of its annotation that wait for another one of the same offset to go.
+    /// Gives an attachment one of the held addresses of a range, the `requested` one or the lowest, and
+    /// returns its offset.
+    pub fn take_held(
+        &mut self,
+        (owner, network): (&Entry, &str),
+        boot: &str,
+        range: &PoolRange,
+        requested: Option<IpAddr>,
+    ) -> Option<u128> {
+        let net = self.place.as_ref()?.net;
+        let is_wanted = |address: IpAddr| {
+            range.contains(address) && requested.is_none_or(|requested| requested == address)
+        };
+        let (offset, own) = self.own.iter_mut().find(|(offset, own)| {
+            let is_free = own.state == State::Held && own.boot == boot;
+            is_free && names::address(net, **offset).is_some_and(is_wanted)
+        })?;
+        own.entry = owner.clone();
+        network.clone_into(&mut own.network);
+        own.state = State::Used;
+        Some(*offset)
+    }
+
+    /// Returns the number of addresses in this state.
+    pub fn count(&self, state: State) -> usize {
+        self.own.values().filter(|own| own.state == state).count()
+    }
+
+    /// Returns the entries that the pool must have of this node: all but those that are owed. An
+    /// address is held only after it has its reservation.
     pub fn wanted(&self) -> BTreeMap<u128, Entry> {
-        let mut wanted = BTreeMap::new();
-        for (offset, entry) in self.seen.iter().flat_map(|seen| &seen.own) {
-            if self.own.get(offset).is_none_or(|own| own.entry != *entry) {
-                wanted.insert(*offset, entry.clone());
+        let own = self.own.iter().filter(|(offset, own)| match own.state {
+            State::Owed => false,
+            State::Holding if own.reservation == Reservation::Asked => false,
+            State::Intent | State::Used | State::Holding | State::Held => {
+                !self.taken.contains(offset)
             }
-        }
-        for (offset, own) in &self.own {
-            if own.state != State::Owed && !self.taken.contains(offset) {
-                wanted.insert(*offset, own.entry.clone());
-            }
-        }
-        wanted
+        });
+        own.map(|(offset, own)| (*offset, own.entry.clone()))
+            .collect()
+    }
+
+    /// Returns the owed addresses that the pool does not have.
+    pub fn forgettable(&self) -> BTreeMap<u128, Own> {
+        let seen = self.seen.as_ref();
+        let is_in_pool = |offset: &u128, own: &Own| {
+            seen.is_some_and(|seen| seen.own.get(offset) == Some(&own.entry))
+        };
+        let own = self.own.iter();
+        own.filter(|(offset, own)| own.state == State::Owed && !is_in_pool(offset, own))
+            .map(|(offset, own)| (*offset, own.clone()))
+            .collect()
+    }
+
+    /// Removes owed addresses after their reservations.
+    pub fn forget(&mut self, gone: &BTreeMap<u128, Own>) {
+        let is_gone = |offset: &u128, own: &Own| {
+            let of = gone.get(offset);
+            own.state == State::Owed && of.is_some_and(|gone| gone.entry == own.entry)
+        };
+        self.own.retain(|offset, own| !is_gone(offset, own));
     }
 
     /// True if the pool differs from the journal.

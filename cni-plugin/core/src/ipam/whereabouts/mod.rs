@@ -9,8 +9,9 @@
 //!
 //! No address is in two containers:
 //!
-//! 1. A container has an address only while the pool has an entry with its id. The journal has the
-//!    address before the API server, and the API server before the kernel.
+//! 1. A container has an address only while the pool has an entry of its node at it: with its id, or
+//!    held by the node. The journal has the address before the API server, and the API server before
+//!    the kernel.
 //! 2. An entry goes only after its container's kernel state is gone, by a change that tests the id. For
 //!    a node that is certainly gone (`fence`), any other node makes this change.
 //! 3. Each change of a pool is one JSON Patch. It tests the previous text of this node's annotation,
@@ -22,6 +23,7 @@ pub mod change;
 pub mod config;
 pub mod fence;
 pub mod flat;
+pub mod hold;
 pub mod journal;
 pub mod names;
 mod numbers;

@@ -17,6 +17,8 @@ use std::fmt::Write;
 
 /// Start of the keys of the nodes' annotations.
 const KEY: &str = "ipam.braid.io/";
+/// Start of the id of an entry that no container has. A container id has no colon.
+const HELD: &str = "braid:";
 /// Characters of an entry's id in an annotation.
 const SHORT: usize = 8;
 
@@ -37,7 +39,7 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entry {
-    /// Container id of an attachment.
+    /// Container id of an attachment, or `braid:` and the name of the node that holds the address.
     pub id: String,
     /// `namespace/name` of its pod. Empty in entries of braid: Whereabouts' reconciler skips these, and
     /// its ADD takes none of them over.
@@ -48,6 +50,19 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns the entry of an address that a node holds for its next pods.
+    pub fn held_by(node: &Node) -> Self {
+        Self {
+            id: format!("{HELD}{}", node.name),
+            ..Self::default()
+        }
+    }
+
+    /// True if a node holds the address for its next pods.
+    pub fn is_held(&self) -> bool {
+        self.id.starts_with(HELD)
+    }
+
     /// True if the entry is that of an attachment: a container and an interface.
     pub fn is_of(&self, id: &str, ifname: &str) -> bool {
         self.id == id && self.ifname == ifname

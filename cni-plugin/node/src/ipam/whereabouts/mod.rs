@@ -13,12 +13,12 @@ use super::{Host, Ipam, Kept};
 use crate::sys::boot;
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
 use braid_core::ipam::Lease;
-use braid_core::ipam::whereabouts::api::{Failure, Server};
+use braid_core::ipam::whereabouts::api::{Failure, Server, Store};
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, State};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
 use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names};
 use ipnet::IpNet;
-use session::Session;
+use session::{Session, addresses, release};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -113,29 +113,89 @@ fn place(config: &WhereaboutsConfig, kubeconfig: &Path, name: String, net: IpNet
     }
 }
 
+/// The way to the API server, and the node's identity once it was needed.
+struct Way<'a> {
+    boot: &'a str,
+    pod: Option<&'a (String, String)>,
+    server: Box<dyn Server>,
+    node: Option<Node>,
+}
+
+impl Way<'_> {
+    fn node(&mut self) -> Result<Node, Error> {
+        if let Some(node) = &self.node {
+            return Ok(node.clone());
+        }
+        let node = identity(self.boot.to_owned(), self.pod, &mut *self.server)?;
+        Ok(self.node.insert(node).clone())
+    }
+}
+
 /// Returns the pool of a range, and the part of the range that the node may assign addresses of.
 fn pool_of(
     config: &WhereaboutsConfig,
     (range, kubeconfig): (&PoolRange, &Path),
-    node: &Node,
-    server: &mut dyn Server,
+    way: &mut Way<'_>,
 ) -> Result<(Place, PoolRange), Error> {
     let network = &config.network_name;
     let Some(slices) = &config.slices else {
         let name = names::pool(network, range.net);
         return Ok((place(config, kubeconfig, name, range.net), range.clone()));
     };
-    let slice = server.slice(slices, &node.name);
+    let node = way.node()?.name;
+    let slice = way.server.slice(slices, &node);
     let slice = slice.map_err(|err| failed(&format!("NodeSlicePool {slices}"), &err))?;
     let part = slice.and_then(|slice| range.slice(slice));
     let part = part.ok_or_else(|| {
-        let (node, net) = (&node.name, range.net);
+        let net = range.net;
         let why = format!("NodeSlicePool {slices} has no slice of {net} for node {node}");
         // Whereabouts' controller may still have to divide the range.
         Error::new(Kind::TryAgain, why)
     })?;
-    let name = names::slice_pool(network, &node.name, part.net);
+    let name = names::slice_pool(network, &node, part.net);
     Ok((place(config, kubeconfig, name, part.net), part))
+}
+
+/// Gives an attachment an address of a range that the node holds, or the one that it has; `None` if the
+/// API server must be asked.
+fn held(
+    config: &WhereaboutsConfig,
+    range: &PoolRange,
+    owner: (&Entry, &str),
+    (boot, requested): (&str, Option<IpAddr>),
+) -> Result<Option<IpAddr>, Error> {
+    for path in store::journals(Path::new(FOLDER))? {
+        let place = store::peek(&path)?.place;
+        let is_of =
+            |place: &Place| place.network == config.network_name && range.net.contains(&place.net);
+        let Some(place) = place.filter(is_of) else {
+            continue;
+        };
+        let mut taken = None;
+        JournalFile::at(&path).update(&mut |journal| {
+            let known = journal.used_by(owner.0);
+            taken = known.or_else(|| journal.take_held(owner, boot, range, requested));
+        })?;
+        if let Some(address) = taken.and_then(|at| names::address(place.net, at)) {
+            return Ok(Some(address));
+        }
+    }
+    Ok(None)
+}
+
+/// Reserves an address of a range by requests.
+fn ask(
+    config: &WhereaboutsConfig,
+    range: (&PoolRange, &Path),
+    owner: (&Entry, &str),
+    requested: Option<IpAddr>,
+    way: &mut Way<'_>,
+) -> Result<IpAddr, Error> {
+    let (place, part) = pool_of(config, range, way)?;
+    let node = way.node()?;
+    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+    let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
+    session.reserve(owner, &part, requested)
 }
 
 /// Returns the journals of the pools of a configuration.
@@ -199,19 +259,28 @@ impl Ipam for WhereaboutsConfig {
 
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
         let kubeconfig = kubeconfig(self)?;
-        let mut server = host.servers.open(&kubeconfig);
-        let node = identity(this_boot()?, self.pod.as_ref(), &mut *server)?;
+        let boot = this_boot()?;
+        let mut way = Way {
+            boot: &boot,
+            pod: self.pod.as_ref(),
+            server: host.servers.open(&kubeconfig),
+            node: None,
+        };
         let entry = entry(owner);
         let mut ips = Vec::new();
         let mut full = None;
         for range in &self.ranges {
-            let pool = pool_of(self, (range, &kubeconfig), &node, &mut *server);
-            let reserved = pool.and_then(|(place, part)| {
-                let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-                let mut session = Session::open(&place, &node, &mut *server, &mut journal)?;
-                let requested = self.requested.iter().find(|ip| range.contains(**ip));
-                session.reserve((&entry, &owner.network), &part, requested.copied())
-            });
+            let requested = self
+                .requested
+                .iter()
+                .find(|ip| range.contains(**ip))
+                .copied();
+            let owned = (&entry, owner.network.as_str());
+            let reserved =
+                held(self, range, owned, (&boot, requested)).and_then(|held| match held {
+                    Some(address) => Ok(address),
+                    None => ask(self, (range, &kubeconfig), owned, requested, &mut way),
+                });
             match reserved {
                 Ok(address) => {
                     ips.push(in_range(range, address));
@@ -299,18 +368,16 @@ impl Ipam for WhereaboutsConfig {
             return release_where(host, &|own| own.entry.is_of(&entry.id, &entry.ifname));
         }
         let kubeconfig = kubeconfig(self)?;
-        let mut server = host.servers.open(&kubeconfig);
+        let boot = this_boot()?;
+        let mut way = Way {
+            boot: &boot,
+            pod: self.pod.as_ref(),
+            server: host.servers.open(&kubeconfig),
+            node: None,
+        };
         for range in &self.ranges {
-            let place = match identity(this_boot()?, self.pod.as_ref(), &mut *server) {
-                Err(err) if self.slices.is_some() => Err(err),
-                node => {
-                    let node = node.unwrap_or_default();
-                    pool_of(self, (range, &kubeconfig), &node, &mut *server)
-                }
-            };
-            let sought = place.and_then(|(place, _)| {
-                work_on(&place, host, &mut |session| session.release(&entry))
-            });
+            let sought = pool_of(self, (range, &kubeconfig), &mut way)
+                .and_then(|(place, _)| end(&place, host, &mut |journal| release(journal, &entry)));
             if let Err(err) = sought {
                 host.log.warn(&err);
             }
@@ -363,7 +430,9 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
         if !seen.own.values().any(concerns) && !seen.is_behind() {
             continue;
         }
-        match work_on(place, host, &mut |session| session.release_where(is_gone)) {
+        match end(place, host, &mut |journal| {
+            session::release_where(journal, is_gone)
+        }) {
             Ok(some) => released.extend(some),
             Err(err) => errors.push(err),
         }
@@ -371,28 +440,32 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
     Error::joined(&errors).map(|()| released)
 }
 
-/// Releases addresses in a pool, and pays the node's debts there. Without an answer of the API server,
-/// the next call pays, or the agent.
-fn work_on(
+/// Releases addresses in a pool, and returns them. Without an agent it then pays the node's debts there,
+/// or leaves them to the next call if the API server does not answer.
+fn end(
     place: &Place,
     host: Host<'_>,
-    release: &mut dyn FnMut(&mut Session<'_>) -> Result<Vec<IpAddr>, Error>,
+    release: &mut dyn FnMut(&mut Journal) -> Vec<u128>,
 ) -> Result<Vec<IpAddr>, Error> {
-    let mut server = host.servers.open(&place.kubeconfig);
-    let boot = this_boot()?;
-    let known = identity(boot.clone(), None, &mut *server);
-    // Without the node's name, the journal alone is written.
-    let node = known.clone().unwrap_or_else(|_| Node {
-        boot,
-        ..Node::default()
-    });
-    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-    let mut session = Session::open(place, &node, &mut *server, &mut journal)?;
-    let released = release(&mut session)?;
-    if let Err(err) = known.and_then(|_| session.pay()) {
+    let folder = Path::new(FOLDER);
+    let mut released = Vec::new();
+    JournalFile::of(folder, &place.name).update(&mut |journal| {
+        journal.place.get_or_insert_with(|| place.clone());
+        released = release(journal);
+    })?;
+    if !store::has_agent(folder)
+        && let Err(err) = pay(place, host)
+    {
         host.log.warn(&err);
     }
-    Ok(released)
+    Ok(addresses(place.net, &released))
+}
+
+fn pay(place: &Place, host: Host<'_>) -> Result<(), Error> {
+    let mut server = host.servers.open(&place.kubeconfig);
+    let node = identity(this_boot()?, None, &mut *server)?;
+    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+    Session::open(place, &node, &mut *server, &mut journal)?.pay()
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Work on one pool, under the lock of its journal.
+//! Requests about one pool, under its lock for requests. The journal is changed in single steps, as
+//! other calls take held addresses and release used ones meanwhile.
 //!
 //! ```text
 //!  reserve: candidate ─► journal: Intent ─► POST reservation ─► PATCH pool ─► journal: Used
 //!  release: journal: Owed ─► PATCH pool ─► DELETE reservation ─► journal: gone
+//!  tend:    journal: Holding ─► POST reservations ─► PATCH pool ─► journal: Held
 //!  a test of the PATCH fails: GET pool ─► journal compared with it ─► again
 //!  no address is free: GET the Nodes of the pool ─► PATCH pool without the entries of those gone
 //! ```
@@ -15,7 +17,8 @@ use braid_core::ipam::whereabouts::fence;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, Reservation, State};
 use braid_core::ipam::whereabouts::names::{self, address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
-use std::collections::BTreeSet;
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Largest number of changes for one call. Each further one follows a change by another node.
@@ -29,7 +32,10 @@ pub struct Session<'a> {
     node: &'a Node,
     api: &'a mut dyn Api,
     store: &'a mut dyn Store,
+    /// The journal after the last step.
     journal: Journal,
+    /// Uids of reservations that the journal does not have yet, by offset.
+    reserved: BTreeMap<u128, String>,
     /// The pool, as last read.
     pool: Option<Pool>,
     /// Addresses with a reservation of another pool.
@@ -39,26 +45,33 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Reads the journal.
+    /// Reads the journal. Requests of calls that were killed are owed.
     pub fn open(
         place: &'a Place,
         node: &'a Node,
         api: &'a mut dyn Api,
         store: &'a mut dyn Store,
     ) -> Result<Self, Error> {
-        let mut journal = store.read()?;
-        journal.begin(&node.boot);
-        journal.place = Some(place.clone());
+        let journal = store.update(&mut |journal| {
+            journal.begin(&node.boot);
+            journal.place = Some(place.clone());
+        })?;
         Ok(Self {
             place,
             node,
             api,
             store,
             journal,
+            reserved: BTreeMap::new(),
             pool: None,
             refused: BTreeSet::new(),
             conflicts: 0,
         })
+    }
+
+    /// Returns the journal after the last step.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// ADD: reserves an address for an attachment, the `requested` one or the lowest free one. After
@@ -72,6 +85,14 @@ impl<'a> Session<'a> {
         if let Some(known) = self.journal.used_by(entry) {
             return self.address(known);
         }
+        let boot = self.node.boot.clone();
+        let mut held = None;
+        self.update(&mut |journal| {
+            held = journal.take_held((entry, network), &boot, range, requested);
+        })?;
+        if let Some(held) = held {
+            return self.address(held);
+        }
         if !self.journal.has_pool() {
             self.read(true)?;
         }
@@ -81,7 +102,6 @@ impl<'a> Session<'a> {
                 // Addresses that the node owes are free after they are paid.
                 if self.journal.is_behind() {
                     self.settle()?;
-                    self.store.write(&self.journal)?;
                 } else if self.pool.is_none() {
                     self.read(true)?;
                 } else if has_fenced {
@@ -92,63 +112,28 @@ impl<'a> Session<'a> {
                 }
                 continue;
             };
-            let own = Own {
-                entry: entry.clone(),
-                network: network.to_owned(),
-                boot: self.node.boot.clone(),
-                state: State::Intent,
-                reservation: Reservation::None,
-            };
-            self.journal.own.insert(at, own);
-            if !self.has_reservation(at, entry)? {
-                self.refused.insert(at);
-                self.journal.own.remove(&at);
-                self.conflicts += 1;
+            let own = self.own(entry, network, State::Intent);
+            self.update(&mut |journal| {
+                journal.range = Some(range.clone());
+                journal.own.insert(at, own.clone());
+            })?;
+            if !self.has_reservations(&[at], entry)? {
                 continue;
             }
             self.settle()?;
-            let is_entered = self.has_entry(at);
-            if let Some(own) = self.journal.own.get_mut(&at) {
-                own.state = if is_entered { State::Used } else { State::Owed };
-            }
-            self.store.write(&self.journal)?;
+            let is_entered = self.has_entry(at, entry);
+            let state = if is_entered { State::Used } else { State::Owed };
+            self.update(&mut |journal| {
+                if let Some(own) = journal.own.get_mut(&at) {
+                    own.state = state;
+                }
+            })?;
             if is_entered {
                 return self.address(at);
             }
             self.conflicts += 1;
         }
         Err(self.busy())
-    }
-
-    /// DEL: releases the addresses of an attachment and returns them. The journal owes them if the
-    /// API server does not answer. An attachment that the journal does not know is looked for in the
-    /// pool when the node pays.
-    pub fn release(&mut self, entry: &Entry) -> Result<Vec<IpAddr>, Error> {
-        if !self.journal.knows(entry) {
-            let key = (entry.id.clone(), entry.ifname.clone());
-            self.journal.sought.insert(key);
-            self.store.write(&self.journal)?;
-        }
-        self.release_where(|own| own.entry.is_of(&entry.id, &entry.ifname))
-    }
-
-    /// Releases all addresses for which `is_gone` is true, and returns them.
-    pub fn release_where(&mut self, is_gone: impl Fn(&Own) -> bool) -> Result<Vec<IpAddr>, Error> {
-        let mut released = Vec::new();
-        for (at, own) in &mut self.journal.own {
-            if own.state == State::Used && is_gone(own) {
-                own.state = State::Owed;
-                released.push(*at);
-            }
-        }
-        let mut addresses = Vec::new();
-        for at in released {
-            addresses.push(self.address(at)?);
-        }
-        if !addresses.is_empty() {
-            self.store.write(&self.journal)?;
-        }
-        Ok(addresses)
     }
 
     /// Pays the node's debts: makes the pool's entries of this node those of the journal.
@@ -162,7 +147,6 @@ impl<'a> Session<'a> {
         }
         if self.journal.is_behind() {
             self.settle()?;
-            self.store.write(&self.journal)?;
         }
         Ok(())
     }
@@ -178,7 +162,74 @@ impl<'a> Session<'a> {
         if self.journal.is_behind() {
             self.settle()?;
         }
-        self.store.write(&self.journal)
+        Ok(())
+    }
+
+    /// Frees the addresses of nodes that are gone.
+    pub fn free_gone(&mut self) -> Result<(), Error> {
+        if self.pool.is_none() {
+            self.read(false)?;
+        }
+        self.fence()
+    }
+
+    /// Holds so many addresses of the range of the last ADD for the node's next pods, or gives back
+    /// those beyond, and pays. Owed addresses are held first: they have their reservations.
+    pub fn tend(&mut self, target: usize) -> Result<(), Error> {
+        let (node, net) = (self.node.clone(), self.place.net);
+        self.update(&mut |journal| adjust(journal, &node, net, target))?;
+        let missing = target.saturating_sub(self.held());
+        let range = self.journal.range.clone().filter(|_| missing > 0);
+        if let Some(range) = range.filter(|_| self.journal.has_pool()) {
+            self.hold(&range, missing)?;
+        }
+        self.pay()
+    }
+
+    fn hold(&mut self, range: &PoolRange, number: usize) -> Result<(), Error> {
+        let net = self.place.net;
+        let free = range.free(|address| self.is_taken(address)).take(number);
+        let free: Vec<u128> = free.filter_map(|address| offset(net, address)).collect();
+        let entry = Entry::held_by(self.node);
+        let own = self.own(&entry, "", State::Holding);
+        self.update(&mut |journal| {
+            let new = free.iter().map(|at| (*at, own.clone()));
+            journal.own.extend(new);
+        })?;
+        self.has_reservations(&free, &entry).map(drop)
+    }
+
+    fn held(&self) -> usize {
+        self.journal.count(State::Held) + self.journal.count(State::Holding)
+    }
+
+    fn own(&self, entry: &Entry, network: &str, state: State) -> Own {
+        Own {
+            entry: entry.clone(),
+            network: network.to_owned(),
+            boot: self.node.boot.clone(),
+            state,
+            reservation: if self.place.has_reservations {
+                Reservation::Asked
+            } else {
+                Reservation::None
+            },
+        }
+    }
+
+    /// Changes the journal in one step.
+    fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<(), Error> {
+        let reserved = &self.reserved;
+        self.journal = self.store.update(&mut |journal| {
+            for (at, uid) in reserved {
+                if let Some(own) = journal.own.get_mut(at) {
+                    own.reservation = Reservation::Made(uid.clone());
+                }
+            }
+            change(journal);
+        })?;
+        self.reserved.clear();
+        Ok(())
     }
 
     /// Frees the addresses of nodes that are gone, in the pool as last read.
@@ -196,7 +247,7 @@ impl<'a> Session<'a> {
             let entries = pool.entries_of(&note);
             // A pool without these entries would no longer tell of their reservations.
             for (at, entry) in &entries {
-                self.unreserve(*at, entry)?;
+                self.unreserve(*at, entry, &note.node)?;
             }
             let patch = fence::patch(&pool.uid, &note.node, text, &entries);
             match self.api.change_pool(&self.place.name, &patch) {
@@ -216,11 +267,7 @@ impl<'a> Session<'a> {
         requested: Option<IpAddr>,
         entry: &Entry,
     ) -> Option<u128> {
-        let net = self.place.net;
-        let is_taken = |address: IpAddr| {
-            offset(net, address)
-                .is_none_or(|at| self.journal.is_taken(at) || self.refused.contains(&at))
-        };
+        let is_taken = |address: IpAddr| self.is_taken(address);
         let free = match requested {
             Some(requested) => Some(requested).filter(|address| !is_taken(*address)),
             None if self.conflicts == 0 => range.free(is_taken).next(),
@@ -230,50 +277,65 @@ impl<'a> Session<'a> {
                 next.get(chosen).copied()
             }
         };
-        offset(net, free?)
+        offset(self.place.net, free?)
     }
 
-    /// Reserves the address in all ranges that have it. Returns false if another attachment has a
-    /// reservation.
-    fn has_reservation(&mut self, at: u128, entry: &Entry) -> Result<bool, Error> {
+    fn is_taken(&self, address: IpAddr) -> bool {
+        let at = offset(self.place.net, address);
+        at.is_none_or(|at| self.journal.is_taken(at) || self.refused.contains(&at))
+    }
+
+    /// Reserves addresses in all ranges that have them. Returns false if another attachment has a
+    /// reservation of one; this one is not the node's then.
+    fn has_reservations(&mut self, offsets: &[u128], entry: &Entry) -> Result<bool, Error> {
         if !self.place.has_reservations {
-            self.store.write(&self.journal)?;
             return Ok(true);
         }
-        self.set_reservation(at, Reservation::Asked);
-        self.store.write(&self.journal)?;
-        let name = self.reservation_name(at)?;
-        let made = match self.api.reserve(&name, entry) {
-            // It may be this call's, if the answer to an earlier attempt was lost.
-            Err(Failure::Exists) => {
-                let found = self.api.reservation(&name);
-                let found = found.map_err(|err| failed("read reservation", &name, &err))?;
-                let own = found.filter(|found| found.container_id == entry.id);
-                own.map(|found| found.uid)
+        let mut names = Vec::new();
+        for at in offsets {
+            names.push(self.reservation_name(*at)?);
+        }
+        let made = self.api.reserve_all(&names, entry);
+        let mut refused = BTreeSet::new();
+        for ((at, name), made) in offsets.iter().zip(&names).zip(made) {
+            let uid = match made {
+                // It may be this node's, if the answer to an earlier attempt was lost.
+                Err(Failure::Exists) => {
+                    let found = self.api.reservation(name);
+                    let found = found.map_err(|err| failed("read reservation", name, &err))?;
+                    let own = found.filter(|found| found.is_of(entry, self.node));
+                    own.map(|found| found.uid)
+                }
+                made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
+            };
+            match uid {
+                Some(uid) => {
+                    self.reserved.insert(*at, uid);
+                }
+                None => {
+                    refused.insert(*at);
+                }
             }
-            made => Some(made.map_err(|err| failed("create reservation", &name, &err))?),
-        };
-        let is_made = made.is_some();
-        if let Some(uid) = made {
-            self.set_reservation(at, Reservation::Made(uid));
         }
-        Ok(is_made)
-    }
-
-    fn set_reservation(&mut self, at: u128, reservation: Reservation) {
-        if let Some(own) = self.journal.own.get_mut(&at) {
-            own.reservation = reservation;
+        if !refused.is_empty() {
+            self.update(&mut |journal| journal.own.retain(|at, _| !refused.contains(at)))?;
+            self.refused.extend(&refused);
+            self.conflicts += 1;
         }
+        Ok(refused.is_empty())
     }
 
     /// Makes the pool's entries of this node those of the journal. Then deletes the reservations of
     /// addresses that are owed.
     fn settle(&mut self) -> Result<(), Error> {
         for _ in 0..TRIES {
+            if !self.reserved.is_empty() {
+                self.update(&mut |_| {})?;
+            }
             let wanted = self.journal.wanted();
             if !self.journal.has_pool() {
                 if wanted.is_empty() {
-                    return self.forget_owed();
+                    return self.forget();
                 }
                 self.read(true)?;
             }
@@ -281,9 +343,7 @@ impl<'a> Session<'a> {
             let patch = patch(&seen, self.node, &wanted);
             match self.api.change_pool(&self.place.name, &patch) {
                 Ok(pool) => {
-                    let has_found = self.take_in(&pool)?;
-                    self.forget_owed()?;
-                    if !has_found {
+                    if !self.take_in(&pool)? {
                         return Ok(());
                     }
                 }
@@ -300,34 +360,51 @@ impl<'a> Session<'a> {
         Err(self.busy())
     }
 
-    /// Removes owed addresses that the pool does not have from the journal. After a change of this node, none that was given up
-    /// can still be carried out, as all test the annotation's earlier text.
-    fn forget_owed(&mut self) -> Result<(), Error> {
-        let owed = self.journal.own.iter();
-        let seen = self.journal.seen.as_ref();
-        let is_in_pool =
-            |at: &u128, own: &Own| seen.is_some_and(|seen| seen.own.get(at) == Some(&own.entry));
-        let owed: Vec<(u128, Own)> = owed
-            .filter(|(at, own)| own.state == State::Owed && !is_in_pool(at, own))
-            .map(|(at, own)| (*at, own.clone()))
-            .collect();
-        for (at, own) in owed {
-            match own.reservation {
-                Reservation::None => {}
-                Reservation::Made(uid) => self.delete_reservation(at, &uid)?,
-                Reservation::Asked => self.unreserve(at, &own.entry)?,
-            }
-            self.journal.own.remove(&at);
+    /// Takes in the pool after a change, and forgets what it no longer has: none of this node's
+    /// changes that were given up can still be carried out, as all test the annotation's earlier text.
+    /// Returns true if the pool has entries of this node that the journal did not know.
+    fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {
+        let mut after = self.journal.clone();
+        let sought = self.journal.sought.clone();
+        let has_found = after.read(pool, self.node, &sought);
+        let gone = after.forgettable();
+        for (at, own) in &gone {
+            self.end_reservation(*at, own)?;
         }
-        Ok(())
+        let node = self.node;
+        self.update(&mut |journal| {
+            journal.read(pool, node, &sought);
+            journal.forget(&gone);
+        })?;
+        Ok(has_found)
+    }
+
+    fn forget(&mut self) -> Result<(), Error> {
+        let gone = self.journal.forgettable();
+        for (at, own) in &gone {
+            self.end_reservation(*at, own)?;
+        }
+        self.update(&mut |journal| journal.forget(&gone))
+    }
+
+    /// Deletes the reservation of an address that is owed.
+    fn end_reservation(&mut self, at: u128, own: &Own) -> Result<(), Error> {
+        match &own.reservation {
+            Reservation::None => Ok(()),
+            Reservation::Made(uid) => self.delete_reservation(at, uid),
+            Reservation::Asked => {
+                let node = self.node;
+                self.unreserve(at, &own.entry, node)
+            }
+        }
     }
 
     /// Deletes the reservation of an entry, if there is one.
-    fn unreserve(&mut self, at: u128, entry: &Entry) -> Result<(), Error> {
+    fn unreserve(&mut self, at: u128, entry: &Entry, node: &Node) -> Result<(), Error> {
         let name = self.reservation_name(at)?;
         let found = self.api.reservation(&name);
         let found = found.map_err(|err| failed("read reservation", &name, &err))?;
-        match found.filter(|found| found.is_of(entry)) {
+        match found.filter(|found| found.is_of(entry, node)) {
             Some(found) => self.delete_reservation(at, &found.uid),
             None => Ok(()),
         }
@@ -350,35 +427,24 @@ impl<'a> Session<'a> {
                 made => made.map(Some),
             };
         }
+        let (node, sought) = (self.node, self.journal.sought.clone());
         match pool {
             Ok(Some(pool)) => {
-                self.take_in(&pool)?;
+                self.update(&mut |journal| {
+                    journal.read(&pool, node, &sought);
+                })?;
                 self.pool = Some(pool);
                 Ok(())
             }
             Ok(None) if is_needed => Err(failed("create IPPool", name, &Failure::Missing)),
-            Ok(None) => {
-                self.journal.lose_pool();
-                Ok(())
-            }
+            Ok(None) => self.update(&mut Journal::lose_pool),
             Err(err) => Err(failed("read IPPool", name, &err)),
         }
     }
 
-    /// Returns true if the pool has entries of this node that the journal did not know.
-    fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {
-        let has_found = self.journal.read(pool, self.node);
-        if has_found {
-            self.store.write(&self.journal)?;
-        }
-        Ok(has_found)
-    }
-
-    fn has_entry(&self, at: u128) -> bool {
-        let own = self.journal.own.get(&at);
+    fn has_entry(&self, at: u128, entry: &Entry) -> bool {
         let seen = self.journal.seen.as_ref();
-        let entered = seen.and_then(|seen| seen.own.get(&at));
-        own.is_some_and(|own| Some(&own.entry) == entered)
+        seen.is_some_and(|seen| seen.own.get(&at) == Some(entry))
     }
 
     fn address(&self, at: u128) -> Result<IpAddr, Error> {
@@ -420,6 +486,68 @@ impl<'a> Session<'a> {
             self.place.name
         );
         Error::new(Kind::TryAgain, why)
+    }
+}
+
+/// Releases the addresses of an attachment. One that the journal does not know is looked for in the
+/// pool when the node pays.
+pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
+    if !journal.knows(entry) {
+        let key = (entry.id.clone(), entry.ifname.clone());
+        journal.sought.insert(key);
+    }
+    release_where(journal, &|own| own.entry.is_of(&entry.id, &entry.ifname))
+}
+
+/// Releases the used addresses for which `is_gone` is true.
+pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> Vec<u128> {
+    let mut released = Vec::new();
+    for (at, own) in &mut journal.own {
+        if own.state == State::Used && is_gone(own) {
+            own.state = State::Owed;
+            released.push(*at);
+        }
+    }
+    released
+}
+
+/// Returns the addresses at these offsets.
+pub fn addresses(net: IpNet, offsets: &[u128]) -> Vec<IpAddr> {
+    let all = offsets.iter().filter_map(|at| address(net, *at));
+    all.collect()
+}
+
+/// Gives back held addresses beyond `target` and outside the range of the last ADD, and holds owed ones
+/// up to it.
+fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
+    let range = journal.range.clone();
+    let is_inside = |at: u128| {
+        let address = address(net, at);
+        range
+            .as_ref()
+            .zip(address)
+            .is_some_and(|(range, address)| range.contains(address))
+    };
+    let mut held = 0;
+    for (at, own) in &mut journal.own {
+        let is_whole = own.reservation != Reservation::Asked;
+        if matches!(own.state, State::Held | State::Holding) {
+            if held < target && is_whole && is_inside(*at) {
+                held += 1;
+            } else {
+                own.state = State::Owed;
+            }
+        }
+    }
+    for (at, own) in &mut journal.own {
+        // An entry of Whereabouts is removed, as the node's annotation does not name it.
+        let is_whole = own.reservation != Reservation::Asked && own.entry.podref.is_empty();
+        if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
+            own.entry = Entry::held_by(node);
+            own.state = State::Holding;
+            own.boot.clone_from(&node.boot);
+            held += 1;
+        }
     }
 }
 

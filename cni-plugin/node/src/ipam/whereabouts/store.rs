@@ -1,8 +1,11 @@
 //! Journals on disk: a file and a lock for each pool, below [`FOLDER`].
 //!
 //! ```text
-//! /var/lib/braid/ipam/<hash of the pool's name>.json, .lock
+//! /var/lib/braid/ipam/<hash of the pool's name>.json       journal
+//! /var/lib/braid/ipam/<hash of the pool's name>.lock       lock for requests about the pool
+//! /var/lib/braid/ipam/<hash of the pool's name>.step       lock for one step of the journal
 //! /var/lib/braid/ipam/node.json                            name and uid of the Node
+//! /var/lib/braid/ipam/agent.lock                           locked while an agent pays debts
 //! ```
 //!
 //! A file is replaced by rename, without fsync: the pool's annotation says what a journal that a power
@@ -15,54 +18,86 @@ use braid_core::ipam::whereabouts::journal::Journal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Folder of the journals. It survives a reboot, since what the node owes does.
 pub const FOLDER: &str = "/var/lib/braid/ipam";
 const SUFFIX: &str = "json";
+/// File that the agent locks.
+const AGENT: &str = "agent.lock";
 
-/// The journal of a pool, locked.
+/// The journal of a pool.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
-    /// Closing it releases the lock.
-    _lock: File,
+    /// The lock for requests. Closing it releases it.
+    _requests: Option<File>,
 }
 
 impl JournalFile {
-    /// Locks the journal of the pool with this name.
+    /// Locks the requests about the pool with this name.
     pub fn lock(folder: &Path, pool: &str) -> Result<Self, Error> {
-        let hash = Sha256::digest(pool.as_bytes());
-        let name = base16ct::lower::encode_string(&hash[..8]);
-        Self::open(folder.join(name).with_extension(SUFFIX))
+        let file = Self::of(folder, pool);
+        let requests = locked(&file.path.with_extension("lock"))?;
+        Ok(Self {
+            _requests: Some(requests),
+            ..file
+        })
     }
 
-    fn open(path: PathBuf) -> Result<Self, Error> {
-        let at = path.with_extension("lock");
-        let open = || private::options().append(true).create(true).open(&at);
-        let file = match open() {
-            Err(err) if err.kind() == ErrorKind::NotFound => {
-                let folder = path.parent().unwrap_or(Path::new("/"));
-                private::make_folders(folder).and_then(|()| open())
-            }
-            opened => opened,
-        };
-        let locked = file.and_then(|file| lock::wait(&file).map(|()| file));
-        let lock = locked.map_err(|err| Error::io(format!("lock {}: {err}", at.display())))?;
-        Ok(Self { path, _lock: lock })
+    /// Returns the journal of the pool with this name, for steps without requests.
+    pub fn of(folder: &Path, pool: &str) -> Self {
+        let hash = Sha256::digest(pool.as_bytes());
+        let name = base16ct::lower::encode_string(&hash[..8]);
+        Self::at(&folder.join(name).with_extension(SUFFIX))
+    }
+
+    /// Returns the journal of this path for steps without requests.
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            _requests: None,
+        }
     }
 }
 
-impl Store for JournalFile {
-    fn read(&mut self) -> Result<Journal, Error> {
-        Ok(read(&self.path)?.unwrap_or_default())
-    }
+fn locked(path: &Path) -> Result<File, Error> {
+    let open = || private::options().append(true).create(true).open(path);
+    let file = match open() {
+        Err(err) if err.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            private::make_folders(folder).and_then(|()| open())
+        }
+        opened => opened,
+    };
+    let locked = file.and_then(|file| lock::wait(&file).map(|()| file));
+    locked.map_err(|err| Error::io(format!("lock {}: {err}", path.display())))
+}
 
-    fn write(&mut self, journal: &Journal) -> Result<(), Error> {
-        write(&self.path, journal)
+impl Store for JournalFile {
+    fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<Journal, Error> {
+        let _step = locked(&self.path.with_extension("step"))?;
+        let before: Journal = read(&self.path)?.unwrap_or_default();
+        let mut journal = before.clone();
+        change(&mut journal);
+        if journal != before {
+            write(&self.path, &journal)?;
+        }
+        Ok(journal)
     }
+}
+
+/// Says that an agent of this node pays debts, as long as the returned file is open.
+pub fn be_agent(folder: &Path) -> Result<File, Error> {
+    locked(&folder.join(AGENT))
+}
+
+/// True if an agent pays the debts of this node.
+pub fn has_agent(folder: &Path) -> bool {
+    let opened = File::open(folder.join(AGENT));
+    opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Returns the paths of all journals.
@@ -125,17 +160,19 @@ mod tests {
         let folder = dir.path().join("ipam");
         assert_eq!(journals(&folder), Ok(Vec::new()));
         let mut file = JournalFile::lock(&folder, "10.0.0.0-24").expect("a lock");
-        assert_eq!(file.read(), Ok(Journal::default()));
+        assert_eq!(file.update(&mut |_| {}), Ok(Journal::default()));
         let journal = Journal {
             taken: [5, u128::from(u64::MAX) + 1].into(),
             ..Journal::default()
         };
-        file.write(&journal).expect("written");
+        let written = file.update(&mut |it| it.clone_from(&journal));
+        assert_eq!(written, Ok(journal.clone()));
         write(&node(&folder), &"n1").expect("written");
         let paths = journals(&folder).expect("a list");
         assert_eq!(paths.len(), 1);
         assert_eq!(peek(&paths[0]), Ok(journal));
         fs::write(&paths[0], "{\"own\": {").expect("written");
-        assert_eq!(file.read(), Ok(Journal::default()));
+        let damaged = JournalFile::at(&paths[0]).update(&mut |_| {});
+        assert_eq!(damaged, Ok(Journal::default()));
     }
 }

@@ -6,11 +6,12 @@ mod patch;
 mod peer;
 mod world;
 
-use super::session::Session;
-use braid_core::ipam::whereabouts::PoolRange;
+use super::session::{Session, release, release_where};
+use braid_core::ipam::whereabouts::api::Store;
 use braid_core::ipam::whereabouts::fence::FoundNode;
-use braid_core::ipam::whereabouts::journal::Place;
+use braid_core::ipam::whereabouts::journal::{Journal, Place};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
+use braid_core::ipam::whereabouts::{PoolRange, names};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,6 +34,29 @@ enum Verb {
     Gc(Vec<String>),
     /// Compares the pool with the journal.
     Look,
+    /// Holds so many addresses, as the agent does.
+    Tend(usize),
+    /// ADD that takes a held address, or fails.
+    Take(Entry),
+    /// DEL that leaves the requests to the agent.
+    Leave(Entry),
+}
+
+impl Verb {
+    /// Returns the attachment that the call is for.
+    fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Add(entry) | Self::Del(entry) | Self::Take(entry) | Self::Leave(entry) => {
+                Some(entry)
+            }
+            Self::Gc(_) | Self::Look | Self::Tend(_) => None,
+        }
+    }
+
+    /// True if the call sends requests, one after the other in a node.
+    fn has_requests(&self) -> bool {
+        !matches!(self, Self::Take(_) | Self::Leave(_))
+    }
 }
 
 /// The program that serves a call.
@@ -121,7 +145,7 @@ fn work(
                 peer::del(seat, entry, range, has_reservations);
                 Ok(None)
             }
-            Verb::Gc(_) | Verb::Look => Ok(None),
+            Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Take(_) | Verb::Leave(_) => Ok(None),
         });
     }
     let pool = Place {
@@ -132,26 +156,56 @@ fn work(
         kubeconfig: PathBuf::new(),
     };
     let view = api.clone();
+    let step = match verb {
+        Verb::Take(entry) => Some(take(&mut store, (entry, node), range)),
+        Verb::Leave(entry) | Verb::Del(entry) => Some(leave(&mut store, &|journal| {
+            release(journal, entry);
+        })),
+        Verb::Gc(kept) => Some(leave(&mut store, &|journal| {
+            release_where(journal, &|own| !kept.contains(&own.entry.id));
+        })),
+        Verb::Add(_) | Verb::Look | Verb::Tend(_) => None,
+    };
+    if let Some(done) = step
+        && (!verb.has_requests() || done.is_err())
+    {
+        return (!view.is_dead()).then_some(done);
+    }
     let done =
         Session::open(&pool, node, &mut api, &mut store).and_then(|mut session| match verb {
             Verb::Add(entry) => session.reserve((entry, "lan"), range, None).map(Some),
-            Verb::Del(entry) => {
-                session.release(entry)?;
+            Verb::Del(_) | Verb::Gc(_) => {
                 // What it cannot pay is owed.
                 let _ = session.pay();
                 Ok(None)
             }
-            Verb::Gc(kept) => {
-                session.release_where(|own| !kept.contains(&own.entry.id))?;
-                let _ = session.pay();
-                Ok(None)
-            }
             Verb::Look => session.look().map(|()| None),
+            Verb::Tend(target) => session.tend(*target).map(|()| None),
+            Verb::Take(_) | Verb::Leave(_) => Ok(None),
         });
     if view.is_dead() {
         return None;
     }
     Some(done.map_err(|err| err.msg))
+}
+
+fn take(
+    store: &mut Book,
+    (entry, node): (&Entry, &Node),
+    range: &PoolRange,
+) -> Result<Option<IpAddr>, String> {
+    let mut held = None;
+    let taken = store.update(&mut |journal| {
+        held = journal.take_held((entry, "lan"), &node.boot, range, None);
+    });
+    taken.map_err(|err| err.msg)?;
+    let address = held.and_then(|at| names::address(range.net, at));
+    address.map(Some).ok_or_else(|| "none is held".to_owned())
+}
+
+fn leave(store: &mut Book, release: &dyn Fn(&mut Journal)) -> Result<Option<IpAddr>, String> {
+    let left = store.update(&mut |journal| release(journal));
+    left.map(|_| None).map_err(|err| err.msg)
 }
 
 impl Trial {
@@ -249,30 +303,39 @@ impl Trial {
         };
         let done = thread.join().expect("a call ends without a panic");
         match (verb, done) {
-            (Verb::Add(entry), Some(Ok(Some(address)))) => {
+            (Verb::Add(entry) | Verb::Take(entry), Some(Ok(Some(address)))) => {
                 let other = self.live.insert(address, entry.id.clone());
                 assert_eq!(other, None, "{address} is in {} too", entry.id);
                 self.containers
                     .insert(entry.id, (node, Life::Running(address)));
             }
             // The runtime calls DEL after a failed ADD, and again after a failed DEL.
-            (Verb::Add(entry) | Verb::Del(entry), None | Some(Err(_))) => {
-                self.containers.insert(entry.id, (node, Life::Ending));
+            (Verb::Gc(_) | Verb::Look | Verb::Tend(_), _) => {}
+            (verb, None | Some(Err(_))) => {
+                let id = verb.entry().expect("an attachment").id.clone();
+                self.containers.insert(id, (node, Life::Ending));
             }
-            (Verb::Del(entry), Some(Ok(_))) => {
+            (Verb::Del(entry) | Verb::Leave(entry), Some(Ok(_))) => {
                 self.containers.remove(&entry.id);
             }
-            (Verb::Gc(_) | Verb::Look, _) => {}
-            (Verb::Add(entry), Some(Ok(None))) => panic!("no address for {}", entry.id),
+            (Verb::Add(entry) | Verb::Take(entry), Some(Ok(None))) => {
+                panic!("no address for {}", entry.id)
+            }
         }
     }
 
-    /// Returns the nodes on which a call of this program may start: the journal has one lock, and so
-    /// has Whereabouts, in the whole cluster.
-    fn idle(&self, by: By) -> Vec<usize> {
+    /// Returns the nodes on which a call of this program may start: requests of a node are sent one
+    /// call after the other, and those of Whereabouts in the whole cluster. A runtime calls GC alone.
+    fn idle(&self, by: By, has_requests: bool) -> Vec<usize> {
         let is_busy = |node: usize| {
             let mut running = self.running.values();
-            running.any(|call| call.by == by && (by == By::Whereabouts || call.node == node))
+            running.any(|call| match by {
+                By::Whereabouts => call.by == by,
+                By::Braid if call.by != by || call.node != node => false,
+                By::Braid => {
+                    matches!(call.verb, Verb::Gc(_)) || has_requests && call.verb.has_requests()
+                }
+            })
         };
         (0..NODES)
             .filter(|node| !self.down.contains(node) && !is_busy(*node))
@@ -306,13 +369,15 @@ impl Trial {
             8 if self.dice.is_one_in(6) => self.reboot(),
             9 if self.has_disasters && self.dice.is_one_in(3) => self.strike(),
             10 if self.dice.is_one_in(3) => self.gc(),
+            11 => self.tend(),
             _ => self.go_on(),
         }
     }
 
     fn add(&mut self) {
         let by = self.by();
-        let idle = self.idle(by);
+        let is_step = by == By::Braid && self.dice.is_one_in(3);
+        let idle = self.idle(by, !is_step);
         if idle.is_empty() {
             return;
         }
@@ -322,17 +387,24 @@ impl Trial {
         if by == By::Whereabouts {
             self.foreign.insert(id.clone());
         }
-        self.start(node, by, Verb::Add(Self::entry(&id, by)));
+        let entry = Self::entry(&id, by);
+        let verb = if is_step {
+            Verb::Take(entry)
+        } else {
+            Verb::Add(entry)
+        };
+        self.start(node, by, verb);
     }
 
     /// Removes a container. In an upgrade or a downgrade, the other program removes it.
     fn del(&mut self) {
         let by = self.by();
-        let idle = self.idle(by);
+        let is_step = by == By::Braid && self.dice.is_one_in(3);
+        let idle = self.idle(by, !is_step);
         let due = self.containers.iter().filter(|(id, (node, life))| {
-            let is_called = self.running.values().any(|call| match &call.verb {
-                Verb::Add(entry) | Verb::Del(entry) => entry.id == **id,
-                Verb::Gc(_) | Verb::Look => false,
+            let is_called = self.running.values().any(|call| {
+                let entry = call.verb.entry();
+                entry.is_some_and(|entry| entry.id == **id)
             });
             idle.contains(node) && *life != Life::Starting && !is_called
         });
@@ -344,11 +416,27 @@ impl Trial {
         // The kernel's state goes first.
         self.live.retain(|_, owner| *owner != id);
         self.containers.insert(id.clone(), (node, Life::Ending));
-        self.start(node, by, Verb::Del(Self::entry(&id, by)));
+        let entry = Self::entry(&id, by);
+        let verb = if is_step {
+            Verb::Leave(entry)
+        } else {
+            Verb::Del(entry)
+        };
+        self.start(node, by, verb);
+    }
+
+    fn tend(&mut self) {
+        let idle = self.idle(By::Braid, true);
+        if !idle.is_empty() {
+            let node = idle[self.dice.below(idle.len())];
+            let target = self.dice.below(4);
+            self.start(node, By::Braid, Verb::Tend(target));
+        }
     }
 
     fn gc(&mut self) {
-        let idle = self.idle(By::Braid);
+        let mut idle = self.idle(By::Braid, true);
+        idle.retain(|node| self.running.values().all(|call| call.node != *node));
         if !idle.is_empty() {
             let node = idle[self.dice.below(idle.len())];
             let kept = self.containers.keys().cloned().collect();
@@ -529,6 +617,7 @@ impl Trial {
             let _ = self.call(number, &Verb::Add(next.clone()));
             self.call(number, &Verb::Del(next)).expect("a DEL");
             self.call(number, &Verb::Gc(Vec::new())).expect("a GC");
+            self.call(number, &Verb::Tend(0)).expect("an answer");
             self.call(number, &Verb::Look).expect("an answer");
         }
         let state = self.world.lock();

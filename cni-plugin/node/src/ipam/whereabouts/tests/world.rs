@@ -334,23 +334,18 @@ impl Api for Shared {
 }
 
 impl Store for Book {
-    fn read(&mut self) -> Result<Journal, Error> {
-        let seat = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let journals = &seat.world.lock().journals;
-        Ok(journals.get(&seat.node).cloned().unwrap_or_default())
-    }
-
-    fn write(&mut self, journal: &Journal) -> Result<(), Error> {
+    fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<Journal, Error> {
         let mut seat = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (node, journal) = (seat.node, journal.clone());
-        // A write fails only if its call is killed.
-        let written = seat.request(
+        let node = seat.node;
+        // A step fails only if its call is killed.
+        let updated = seat.request(
             |state| {
-                state.journals.insert(node, journal);
-                Ok(())
+                let journal = state.journals.entry(node).or_default();
+                change(journal);
+                Ok(journal.clone())
             },
             None,
         );
-        written.map_err(|err| Error::io(err.to_string()))
+        updated.map_err(|err| Error::io(err.to_string()))
     }
 }
