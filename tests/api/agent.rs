@@ -301,7 +301,7 @@ impl Agent {
     }
 
     /// Sends SIGTERM and waits for the end.
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.signal("TERM");
         let start = Instant::now();
         let status = self.child.wait().expect("the agent ends");

@@ -1,8 +1,10 @@
 //! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server.
 
+use crate::agent::{Agent, await_true};
 use crate::{World, json};
 use braid_testbed::sh;
 use braid_tests::{Call, Ns, Value};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Once;
 
@@ -209,5 +211,61 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
     }
     for pool in ["10.233.0.0-29", "fd33---125", "other-10.233.0.4-31"] {
         assert_eq!(node.entries(pool), [], "{pool}");
+    }
+}
+
+#[test]
+fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
+    let Some(node) = Node::new("whereabouts-agent") else {
+        return;
+    };
+    let name = &node.world.namespace;
+    let subject = format!("--serviceaccount={NAMESPACE}:{name}");
+    let admin = ["--clusterrole=cluster-admin", &subject];
+    let binding = format!("{name}-admin");
+    let bind = [&["create", "clusterrolebinding", &binding], &admin[..]].concat();
+    node.world.server.kubectl(&bind, None);
+    let config = format!("{name}/braid");
+    let agent = Agent::start(
+        Path::new(&node.kubeconfig),
+        name,
+        &["--config-map", &config],
+    );
+    let ipam = json!({"range": "10.207.0.0/28"});
+    let (_first, first) = node.pod("first", &ipam);
+    first.add().result();
+    let pool = "10.207.0.0-28";
+    let held = format!("braid:{name}");
+    let ids = || -> Vec<String> {
+        let entries = node.entries(pool).into_iter();
+        entries.map(|(_, id)| id).collect()
+    };
+    await_true("a held address", || ids().contains(&held));
+    let reservation = || node.get("overlappingrangeipreservations", "10.207.0.2");
+    assert_eq!(
+        reservation().expect("made first")["spec"]["containerid"],
+        held
+    );
+    // A call cannot reach the API server. The agent has its connection.
+    let kubeconfig = std::fs::read(&node.kubeconfig).expect("a kubeconfig");
+    std::fs::remove_file(&node.kubeconfig).expect("removed");
+    let (_second, second) = node.pod("second", &ipam);
+    assert_eq!(addresses(&second.add().result()), ["10.207.0.2/28"]);
+    let of_containers = || ids().iter().filter(|id| **id != held).count();
+    await_true("the entries of both containers", || of_containers() == 2);
+    await_true("another held address", || ids().contains(&held));
+    first.del().ok();
+    await_true("the release", || of_containers() == 1);
+    std::fs::write(&node.kubeconfig, kubeconfig).expect("written");
+    agent.stop();
+    assert_eq!(ids().len(), 1, "only that of the second pod: {:?}", ids());
+    second.del().ok();
+    assert_eq!(node.entries(pool), []);
+    for address in 1..15 {
+        let reservation = format!("10.207.0.{address}");
+        assert_eq!(
+            node.get("overlappingrangeipreservations", &reservation),
+            None
+        );
     }
 }

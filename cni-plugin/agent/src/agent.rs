@@ -1,5 +1,6 @@
 //! The agent's loop: objects and time in, changes of the node out.
 
+use crate::addresses::Addresses;
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
@@ -51,7 +52,8 @@ const RESYNC: Duration = Duration::from_mins(1);
 /// Pause after a failed change, and while the node is not ready.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Runs until SIGTERM or SIGINT. The end changes nothing on the node.
+/// Runs until SIGTERM or SIGINT. The end changes nothing on the node, and gives back the addresses that
+/// are held for its next pods.
 pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let [mut term, mut int] = [SignalKind::terminate(), SignalKind::interrupt()].map(handler);
     let (readiness, seen) = tokio::sync::watch::channel(Readiness {
@@ -74,11 +76,13 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     )?;
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config, &metrics)?;
+    let mut addresses = None;
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
     let store = serve::start(&client, options, looks, &metrics)?;
     if let Some(received) = received {
         reconcile::start(store, received, options, metrics.clone());
         garbage::start(&client, metrics.clone());
+        addresses = Some(Addresses::start(&options.node_name));
         pods::start(
             Reports::start(client.clone(), &options.node_name),
             metrics.clone(),
@@ -107,11 +111,15 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         readiness,
     };
     // A signal ends the agent also during a comparison.
-    tokio::select! {
+    let ended = tokio::select! {
         ended = agent.work(Feeds::new(&client, &options.config)) => ended,
         () = stopped(&mut term) => Ok(()),
         () = stopped(&mut int) => Ok(()),
+    };
+    if let Some(addresses) = addresses {
+        addresses.stop().await;
     }
+    ended
 }
 
 /// True if the agent sees the node's pods, as it does outside a container.

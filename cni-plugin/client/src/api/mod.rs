@@ -27,7 +27,7 @@ use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object as parse};
 use braid_node::source::client::protocol::{Exchange, Exchanged, Limits};
 use clients::Clients;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use session::Session;
 use std::cell::Cell;
@@ -122,20 +122,18 @@ impl Api {
     /// object are answers.
     pub fn exchange(&mut self, exchange: &Exchange) -> Result<Exchanged, SourceError> {
         self.ask(self.limits.call, async |session| {
-            let ask = ApiRequest::exchange(exchange, session.namespace)?;
-            match session.answer(&ask).await {
-                Ok(body) => Ok(Exchanged {
-                    status: 200,
-                    body: String::from_utf8_lossy(&body).into_owned(),
-                }),
-                Err((failure, attempts)) => match failure.refusal() {
-                    Some(status) => Ok(Exchanged {
-                        status,
-                        body: String::new(),
-                    }),
-                    None => Err(ask.failed(failure, attempts)),
-                },
-            }
+            exchanged(session, exchange).await
+        })
+    }
+
+    /// Sends requests as [`Api::exchange`] does, all at the same time.
+    pub fn exchange_all(
+        &mut self,
+        exchanges: &[Exchange],
+    ) -> Result<Vec<Result<Exchanged, SourceError>>, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            let all = exchanges.iter().map(|one| exchanged(session, one));
+            Ok(join_all(all).await)
         })
     }
 
@@ -145,6 +143,23 @@ impl Api {
             None => Connected::make(&self.access, self.limits.attempt)?,
         };
         Ok(self.connected.insert(connected))
+    }
+}
+
+async fn exchanged(session: &Session<'_>, exchange: &Exchange) -> Result<Exchanged, SourceError> {
+    let ask = ApiRequest::exchange(exchange, session.namespace)?;
+    match session.answer(&ask).await {
+        Ok(body) => Ok(Exchanged {
+            status: 200,
+            body: String::from_utf8_lossy(&body).into_owned(),
+        }),
+        Err((failure, attempts)) => match failure.refusal() {
+            Some(status) => Ok(Exchanged {
+                status,
+                body: String::new(),
+            }),
+            None => Err(ask.failed(failure, attempts)),
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whereabouts' objects in the API server, through the client program.
+//! Whereabouts' objects in the API server, through a call's client program or the agent's client.
 
 use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
@@ -20,16 +20,33 @@ pub struct Kubernetes;
 
 impl Servers for Kubernetes {
     fn open(&self, kubeconfig: &Path) -> Box<dyn Server> {
-        Box::new(Remote {
-            client: Client::new(kubeconfig.to_owned(), Limits::default()),
-            node: String::new(),
-        })
+        let client = Client::new(kubeconfig.to_owned(), Limits::default());
+        Box::new(Remote::new(client, ""))
     }
 }
 
-/// The API server in a kubeconfig.
-struct Remote {
-    client: Client,
+/// A client that sends requests about one object each.
+pub trait Exchanges {
+    /// Sends a request.
+    fn exchange(&mut self, exchange: Exchange) -> Result<Exchanged, SourceError>;
+
+    /// Sends requests, if possible at the same time.
+    fn exchange_all(&mut self, exchanges: Vec<Exchange>) -> Vec<Result<Exchanged, SourceError>> {
+        let all = exchanges.into_iter();
+        all.map(|exchange| self.exchange(exchange)).collect()
+    }
+}
+
+impl Exchanges for Client {
+    fn exchange(&mut self, exchange: Exchange) -> Result<Exchanged, SourceError> {
+        Self::exchange(self, exchange)
+    }
+}
+
+/// An API server.
+#[derive(Debug)]
+pub struct Remote<C> {
+    client: C,
     /// Name of the node, which is written to reservations.
     node: String,
 }
@@ -54,7 +71,15 @@ struct Spec {
     podref: String,
 }
 
-impl Remote {
+impl<C: Exchanges> Remote<C> {
+    /// Returns the API server behind a client, for a node.
+    pub fn new(client: C, node: &str) -> Self {
+        Self {
+            client,
+            node: node.to_owned(),
+        }
+    }
+
     fn send(
         &mut self,
         verb: Verb,
@@ -69,18 +94,42 @@ impl Remote {
             name,
             body,
         };
-        let answer = self.client.exchange(exchange).map_err(of_source)?;
-        match (answer.status, verb) {
-            (404, _) => Err(Failure::Missing),
-            (409, Verb::Create) => Err(Failure::Exists),
-            // A patch that met too many others, or the deletion of another object of the name.
-            (409 | 422, _) => Err(Failure::Unfit),
-            _ => Ok(answer),
+        judge(self.client.exchange(exchange), verb)
+    }
+
+    fn reservation_of(&self, name: &str, entry: &Entry) -> Exchange {
+        let body = json!({
+            "apiVersion": VERSION,
+            "kind": "OverlappingRangeIPReservation",
+            "metadata": {"name": name, "annotations": {"ipam.braid.io/node": self.node}},
+            "spec": {"containerid": entry.id, "podref": entry.podref, "ifname": entry.ifname},
+        });
+        Exchange {
+            verb: Verb::Create,
+            kind: ExchangeKind::Reservation,
+            name: name.to_owned(),
+            body: Some(body),
         }
     }
 }
 
-impl Server for Remote {
+fn judge(answer: Result<Exchanged, SourceError>, verb: Verb) -> Result<Exchanged, Failure> {
+    let answer = answer.map_err(of_source)?;
+    match (answer.status, verb) {
+        (404, _) => Err(Failure::Missing),
+        (409, Verb::Create) => Err(Failure::Exists),
+        // A patch that met too many others, or the deletion of another object of the name.
+        (409 | 422, _) => Err(Failure::Unfit),
+        _ => Ok(answer),
+    }
+}
+
+fn made(answer: Result<Exchanged, SourceError>) -> Result<String, Failure> {
+    let answer = judge(answer, Verb::Create)?;
+    object(&answer).map(|object| object.metadata.uid)
+}
+
+impl Server for Remote<Client> {
     fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure> {
         let name = ObjectName {
             namespace: namespace.to_owned(),
@@ -130,7 +179,7 @@ fn found<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     }
 }
 
-impl Api for Remote {
+impl<C: Exchanges> Api for Remote<C> {
     fn pool(&mut self, name: &str) -> Result<Option<Pool>, Failure> {
         let answer = self.send(Verb::Get, ExchangeKind::Pool, name, None);
         found(answer)?.as_ref().map(pool).transpose()
@@ -152,14 +201,15 @@ impl Api for Remote {
     }
 
     fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure> {
-        let body = json!({
-            "apiVersion": VERSION,
-            "kind": "OverlappingRangeIPReservation",
-            "metadata": {"name": name, "annotations": {"ipam.braid.io/node": self.node}},
-            "spec": {"containerid": entry.id, "podref": entry.podref, "ifname": entry.ifname},
-        });
-        let answer = self.send(Verb::Create, ExchangeKind::Reservation, name, Some(body))?;
-        object(&answer).map(|object| object.metadata.uid)
+        let exchange = self.reservation_of(name, entry);
+        made(self.client.exchange(exchange))
+    }
+
+    fn reserve_all(&mut self, names: &[String], entry: &Entry) -> Vec<Result<String, Failure>> {
+        let names = names.iter();
+        let exchanges = names.map(|name| self.reservation_of(name, entry)).collect();
+        let answers = self.client.exchange_all(exchanges);
+        answers.into_iter().map(made).collect()
     }
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {

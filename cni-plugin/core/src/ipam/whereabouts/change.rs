@@ -90,6 +90,7 @@ mod tests {
             own: [(5, entry("gone")), (6, entry("kept"))].into(),
             has_annotations: true,
             has_allocations: true,
+            nodes: 1,
         };
         let wanted: BTreeMap<_, _> = [(6, entry("kept")), (9, entry("new"))].into();
         let change = patch(&seen, &node(), &wanted);

@@ -71,6 +71,8 @@ pub struct Seen {
     pub has_annotations: bool,
     /// True if `spec.allocations` is a map.
     pub has_allocations: bool,
+    /// Number of nodes with an annotation.
+    pub nodes: usize,
 }
 
 /// An address of this node.
@@ -174,6 +176,7 @@ impl Journal {
             own,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
+            nodes: pool.notes().count(),
         });
         self.own.len() > known
     }

@@ -3,10 +3,12 @@
 //! ```text
 //!  WhereaboutsConfig ─► one Session per range: store (journal) + remote (API server) ─► Lease
 //!  DEL, GC: the journals name pools and API server, so no configuration is needed
+//!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
 //! ```
 
 pub mod session;
 pub mod store;
+pub mod tender;
 
 use super::liveness::Netns;
 use super::{Host, Ipam, Kept};

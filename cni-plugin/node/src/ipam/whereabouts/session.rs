@@ -182,6 +182,8 @@ impl<'a> Session<'a> {
         let range = self.journal.range.clone().filter(|_| missing > 0);
         if let Some(range) = range.filter(|_| self.journal.has_pool()) {
             self.hold(&range, missing)?;
+            // With its reservation, an address can be held.
+            self.update(&mut |_| {})?;
         }
         self.pay()
     }

@@ -69,3 +69,24 @@ fn an_attachment_of_whereabouts_is_released_by_id_and_interface() {
         if trial.has_reservations { LAST } else { 0 }
     });
 }
+
+#[test]
+fn held_addresses_have_reservations_and_are_given_back() {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    add(&trial, 0, 0).expect("a free address");
+    trial.call(0, &Verb::Tend(3)).expect("an answer");
+    let count = |trial: &Trial| {
+        let state = trial.world.lock();
+        let pool = super::world::parse(&state.objects.pools[super::peer::POOL]);
+        let held = pool.entries.values().filter(|entry| entry.is_held());
+        (held.count(), state.objects.reservations.len())
+    };
+    assert_eq!(count(&trial), (3, 4));
+    trial.call(0, &Verb::Take(entry(1))).expect("a held one");
+    trial.call(0, &Verb::Leave(entry(0))).expect("a DEL");
+    trial.call(0, &Verb::Tend(3)).expect("an answer");
+    assert_eq!(count(&trial), (3, 4));
+    trial.call(0, &Verb::Tend(0)).expect("an answer");
+    assert_eq!(count(&trial), (0, 1));
+}
