@@ -39,6 +39,7 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   multus-check    Fail unless Multus' end-to-end scripts pass with another type in its configuration; needs `deploy`
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`
+  ipam-check      Fail unless pods of both nodes share the range of a network with the IPAM `whereabouts`; needs `deploy`
   view-check      Fail unless `kubectl braid` shows attachments, rates and faults of the nodes as they are; needs `deploy`";
 
 #[derive(clap::Args)]

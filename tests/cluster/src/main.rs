@@ -15,6 +15,7 @@ mod flannel_check;
 mod flows;
 mod hostport_check;
 mod hotplug_check;
+mod ipam_check;
 mod leftovers;
 mod limit_check;
 mod migration_check;
@@ -93,6 +94,9 @@ enum Verb {
     /// Fail unless pods are attached to the networks of their annotations; needs `up --kube-proxy`
     /// and `deploy`
     NetworksCheck(networks_check::Options),
+    /// Fail unless pods of both nodes share the range of a network with the IPAM `whereabouts`; needs
+    /// `deploy`
+    IpamCheck(ipam_check::Options),
     /// Fail unless `kubectl braid` shows attachments, rates and faults of the nodes as they are;
     /// needs `deploy`
     ViewCheck,
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
         Verb::ChartCheck => chart_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
+        Verb::IpamCheck(options) => ipam_check::run(&cluster, options),
         Verb::ViewCheck => view_check::run(&cluster),
     });
     match done {

@@ -26,11 +26,12 @@ pub(crate) const VIEW: &str = "view";
 pub(crate) const HOT_PLUG: &str = "hot-plug";
 pub(crate) const REPAIR: &str = "repair";
 pub(crate) const CHURN: &str = "churn";
+pub(crate) const IPAM: &str = "ipam";
 pub(crate) const MOVE: &str = "move";
 /// Pods that live for one state of a cluster that moves, until those of the next state are Ready.
 pub(crate) const EVEN: &str = "move-even";
 pub(crate) const ODD: &str = "move-odd";
-pub(crate) const APPS: [&str; 16] = [
+pub(crate) const APPS: [&str; 17] = [
     BURST,
     SMOKE,
     LIMIT,
@@ -44,6 +45,7 @@ pub(crate) const APPS: [&str; 16] = [
     HOT_PLUG,
     REPAIR,
     CHURN,
+    IPAM,
     MOVE,
     EVEN,
     ODD,

@@ -220,7 +220,11 @@ impl ApiRequest {
             namespace: namespace.to_owned(),
             name: exchange.name.clone(),
         };
-        Self::new(verb, kind, &object, "", exchange.body.as_ref())
+        Ok(Self {
+            // The precondition of a deletion is the object's uid. It does not change.
+            is_of_version: exchange.verb == Verb::Delete,
+            ..Self::new(verb, kind, &object, "", exchange.body.as_ref())?
+        })
     }
 
     fn new(

@@ -304,8 +304,9 @@ fn range(json: &Json, common: Option<IpAddr>, is_strict: bool) -> Result<PoolRan
     };
     let is_usable = |address: &IpAddr| (first..=last).contains(address);
     let (start, stop) = (end("range_start")?, end("range_end")?);
-    let start = start.or(ends.map(|(start, _)| start)).filter(is_usable);
-    let stop = stop.or(ends.map(|(_, stop)| stop)).filter(is_usable);
+    // Ends in the text of the range replace the keys.
+    let start = ends.map(|(start, _)| start).or(start).filter(is_usable);
+    let stop = ends.map(|(_, stop)| stop).or(stop).filter(is_usable);
     first = start.unwrap_or(first);
     last = stop.filter(|stop| *stop >= first).unwrap_or(last);
     let readable = to_bits(net.network()).saturating_add(OFFSET_MAX);

@@ -57,8 +57,7 @@ fn identity(
 }
 
 fn remember(path: &Path, node: &Node) -> Result<(), Error> {
-    crate::sys::private::make_folders(Path::new(FOLDER))
-        .map_err(|err| Error::io(format!("create {FOLDER}: {err}")))?;
+    let _lock = store::locked(&path.with_extension("lock"))?;
     store::write(path, node)
 }
 
@@ -378,8 +377,10 @@ impl Ipam for WhereaboutsConfig {
             node: None,
         };
         for range in &self.ranges {
-            let sought = pool_of(self, (range, &kubeconfig), &mut way)
-                .and_then(|(place, _)| end(&place, host, &mut |journal| release(journal, &entry)));
+            let sought = pool_of(self, (range, &kubeconfig), &mut way).and_then(|(place, _)| {
+                let pod = self.pod.as_ref();
+                end(&place, (host, pod), &mut |journal| release(journal, &entry))
+            });
             if let Err(err) = sought {
                 host.log.warn(&err);
             }
@@ -432,7 +433,7 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
         if !seen.own.values().any(concerns) && !seen.is_behind() {
             continue;
         }
-        match end(place, host, &mut |journal| {
+        match end(place, (host, None), &mut |journal| {
             session::release_where(journal, is_gone)
         }) {
             Ok(some) => released.extend(some),
@@ -443,10 +444,11 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
 }
 
 /// Releases addresses in a pool, and returns them. Without an agent it then pays the node's debts there,
-/// or leaves them to the next call if the API server does not answer.
+/// or leaves them to the next call if the API server does not answer. The pod tells a node that has no
+/// name yet which one it is.
 fn end(
     place: &Place,
-    host: Host<'_>,
+    (host, pod): (Host<'_>, Option<&(String, String)>),
     release: &mut dyn FnMut(&mut Journal) -> Vec<u128>,
 ) -> Result<Vec<IpAddr>, Error> {
     let folder = Path::new(FOLDER);
@@ -456,16 +458,16 @@ fn end(
         released = release(journal);
     })?;
     if !store::has_agent(folder)
-        && let Err(err) = pay(place, host)
+        && let Err(err) = pay(place, host, pod)
     {
         host.log.warn(&err);
     }
     Ok(addresses(place.net, &released))
 }
 
-fn pay(place: &Place, host: Host<'_>) -> Result<(), Error> {
+fn pay(place: &Place, host: Host<'_>, pod: Option<&(String, String)>) -> Result<(), Error> {
     let mut server = host.servers.open(&place.kubeconfig);
-    let node = identity(this_boot()?, None, &mut *server)?;
+    let node = identity(this_boot()?, pod, &mut *server)?;
     let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
     Session::open(place, &node, &mut *server, &mut journal)?.pay()
 }

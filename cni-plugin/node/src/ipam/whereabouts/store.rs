@@ -4,7 +4,7 @@
 //! /var/lib/braid/ipam/<hash of the pool's name>.json       journal
 //! /var/lib/braid/ipam/<hash of the pool's name>.lock       lock for requests about the pool
 //! /var/lib/braid/ipam/<hash of the pool's name>.step       lock for one step of the journal
-//! /var/lib/braid/ipam/node.json                            name and uid of the Node
+//! /var/lib/braid/ipam/node.json, .lock                     name and uid of the Node, lock of its writers
 //! /var/lib/braid/ipam/agent.lock                           locked while an agent pays debts
 //! ```
 //!
@@ -63,7 +63,8 @@ impl JournalFile {
     }
 }
 
-fn locked(path: &Path) -> Result<File, Error> {
+/// Locks a file, and makes it and its folder first.
+pub fn locked(path: &Path) -> Result<File, Error> {
     let open = || private::options().append(true).create(true).open(path);
     let file = match open() {
         Err(err) if err.kind() == ErrorKind::NotFound => {
