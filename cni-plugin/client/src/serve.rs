@@ -110,6 +110,7 @@ impl Lines {
             ClientRequest::FillClaim(claim) => self.done(api.fill_claim(&claim)),
             ClientRequest::Offered { node, driver } => self.done(api.offered(&node, &driver)),
             ClientRequest::Exchange(exchange) => self.done(api.exchange(&exchange)),
+            ClientRequest::Exchanges(exchanges) => self.done(api.exchange_all(&exchanges)),
             ClientRequest::Devices { socket, pod } => self.done(kubelet::devices(&socket, &pod)),
         }
     }

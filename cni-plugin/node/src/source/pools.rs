@@ -41,6 +41,10 @@ impl Exchanges for Client {
     fn exchange(&mut self, exchange: Exchange) -> Result<Exchanged, SourceError> {
         Self::exchange(self, exchange)
     }
+
+    fn exchange_all(&mut self, exchanges: Vec<Exchange>) -> Vec<Result<Exchanged, SourceError>> {
+        Self::exchange_all(self, exchanges)
+    }
 }
 
 /// An API server.
@@ -129,6 +133,28 @@ fn made(answer: Result<Exchanged, SourceError>) -> Result<String, Failure> {
     object(&answer).map(|object| object.metadata.uid)
 }
 
+fn deletion(name: &str, uid: &str) -> Exchange {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+    });
+    Exchange {
+        verb: Verb::Delete,
+        kind: ExchangeKind::Reservation,
+        name: name.to_owned(),
+        body: Some(body),
+    }
+}
+
+fn unmade(answer: Result<Exchanged, SourceError>) -> Result<(), Failure> {
+    match judge(answer, Verb::Delete) {
+        // Another one of the name is not this node's.
+        Err(Failure::Missing | Failure::Unfit) => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
 impl Server for Remote<Client> {
     fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure> {
         let name = ObjectName {
@@ -205,9 +231,11 @@ impl<C: Exchanges> Api for Remote<C> {
         made(self.client.exchange(exchange))
     }
 
-    fn reserve_all(&mut self, names: &[String], entry: &Entry) -> Vec<Result<String, Failure>> {
-        let names = names.iter();
-        let exchanges = names.map(|name| self.reservation_of(name, entry)).collect();
+    fn reserve_all(&mut self, all: &[(String, Entry)]) -> Vec<Result<String, Failure>> {
+        let all = all.iter();
+        let exchanges = all
+            .map(|(name, entry)| self.reservation_of(name, entry))
+            .collect();
         let answers = self.client.exchange_all(exchanges);
         answers.into_iter().map(made).collect()
     }
@@ -223,16 +251,13 @@ impl<C: Exchanges> Api for Remote<C> {
     }
 
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-        });
-        match self.send(Verb::Delete, ExchangeKind::Reservation, name, Some(body)) {
-            // Another one of the name is not this node's.
-            Err(Failure::Missing | Failure::Unfit) => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        unmade(self.client.exchange(deletion(name, uid)))
+    }
+
+    fn unreserve_all(&mut self, all: &[(String, String)]) -> Vec<Result<(), Failure>> {
+        let exchanges = all.iter().map(|(name, uid)| deletion(name, uid)).collect();
+        let answers = self.client.exchange_all(exchanges);
+        answers.into_iter().map(unmade).collect()
     }
 
     fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure> {

@@ -71,9 +71,10 @@ pub trait Api {
     /// Creates a reservation for an entry, and returns its uid.
     fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure>;
 
-    /// Creates reservations for an entry as [`Api::reserve`] does, if possible at the same time.
-    fn reserve_all(&mut self, names: &[String], entry: &Entry) -> Vec<Result<String, Failure>> {
-        names.iter().map(|name| self.reserve(name, entry)).collect()
+    /// Creates reservations as [`Api::reserve`] does, if possible at the same time.
+    fn reserve_all(&mut self, all: &[(String, Entry)]) -> Vec<Result<String, Failure>> {
+        let all = all.iter();
+        all.map(|(name, entry)| self.reserve(name, entry)).collect()
     }
 
     /// Reads a reservation; `None` if it does not exist.
@@ -81,6 +82,12 @@ pub trait Api {
 
     /// Deletes the reservation with this uid. One that does not exist is a success.
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure>;
+
+    /// Deletes reservations as [`Api::unreserve`] does, if possible at the same time.
+    fn unreserve_all(&mut self, all: &[(String, String)]) -> Vec<Result<(), Failure>> {
+        let all = all.iter();
+        all.map(|(name, uid)| self.unreserve(name, uid)).collect()
+    }
 
     /// Reads a Node; `None` if it does not exist.
     fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure>;

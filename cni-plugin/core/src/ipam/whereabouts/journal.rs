@@ -38,6 +38,18 @@ pub struct Journal {
     pub sought: Sought,
     /// Range of the last ADD.
     pub range: Option<PoolRange>,
+    /// Attachments whose ADD waits for the lock of requests. The call that has the lock holds addresses
+    /// for them too.
+    pub waiting: Vec<Waiting>,
+}
+
+/// An attachment whose ADD waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Its entry.
+    pub entry: Entry,
+    /// Process of the call.
+    pub process: u32,
 }
 
 /// A pool, and the way to it.
@@ -253,6 +265,20 @@ impl Journal {
         network.clone_into(&mut own.network);
         own.state = State::Used;
         Some(*offset)
+    }
+
+    /// Begins to wait for an address.
+    pub fn wait(&mut self, owner: &Entry, process: u32) {
+        self.stop_waiting(owner);
+        self.waiting.push(Waiting {
+            entry: owner.clone(),
+            process,
+        });
+    }
+
+    /// Ends the wait of an attachment.
+    pub fn stop_waiting(&mut self, owner: &Entry) {
+        self.waiting.retain(|waiting| waiting.entry != *owner);
     }
 
     /// Returns the number of addresses in this state.

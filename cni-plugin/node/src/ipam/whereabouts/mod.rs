@@ -174,8 +174,7 @@ fn held(
         };
         let mut taken = None;
         JournalFile::at(&path).update(&mut |journal| {
-            let known = journal.used_by(owner.0);
-            taken = known.or_else(|| journal.take_held(owner, boot, range, requested));
+            taken = session::take((journal, range, requested), owner, boot);
         })?;
         if let Some(address) = taken.and_then(|at| names::address(place.net, at)) {
             return Ok(Some(address));
@@ -194,8 +193,14 @@ fn ask(
 ) -> Result<IpAddr, Error> {
     let (place, part) = pool_of(config, range, way)?;
     let node = way.node()?;
-    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+    let folder = Path::new(FOLDER);
+    // While this call waits for the lock, another one may hold an address for it.
+    JournalFile::of(folder, &place.name)
+        .update(&mut |journal| journal.wait(owner.0, std::process::id()))?;
+    let mut journal = JournalFile::lock(folder, &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
+    let is_running = |process: u32| Path::new(&format!("/proc/{process}")).exists();
+    session.judge_waiting(&is_running, store::has_agent(folder))?;
     session.reserve(owner, &part, requested)
 }
 

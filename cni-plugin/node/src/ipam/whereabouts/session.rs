@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  reserve: candidate ─► journal: Intent ─► POST reservation ─► PATCH pool ─► journal: Used
+//!           and addresses to hold for the calls that wait
 //!  release: journal: Owed ─► PATCH pool ─► DELETE reservation ─► journal: gone
 //!  tend:    journal: Holding ─► POST reservations ─► PATCH pool ─► journal: Held
 //!  a test of the PATCH fails: GET pool ─► journal compared with it ─► again
@@ -82,16 +83,13 @@ impl<'a> Session<'a> {
         range: &PoolRange,
         requested: Option<IpAddr>,
     ) -> Result<IpAddr, Error> {
-        if let Some(known) = self.journal.used_by(entry) {
-            return self.address(known);
-        }
         let boot = self.node.boot.clone();
-        let mut held = None;
+        let mut found = None;
         self.update(&mut |journal| {
-            held = journal.take_held((entry, network), &boot, range, requested);
+            found = take((journal, range, requested), (entry, network), &boot);
         })?;
-        if let Some(held) = held {
-            return self.address(held);
+        if let Some(found) = found {
+            return self.address(found);
         }
         if !self.journal.has_pool() {
             self.read(true)?;
@@ -112,18 +110,20 @@ impl<'a> Session<'a> {
                 }
                 continue;
             };
-            let own = self.own(entry, network, State::Intent);
+            let mut new = self.for_others(at, range);
+            new.insert(at, self.own(entry, network, State::Intent));
             self.update(&mut |journal| {
                 journal.range = Some(range.clone());
-                journal.own.insert(at, own.clone());
+                journal.own.extend(new.clone());
             })?;
-            if !self.has_reservations(&[at], entry)? {
+            if self.refused_of(&new)?.contains(&at) {
                 continue;
             }
             self.settle()?;
             let is_entered = self.has_entry(at, entry);
             let state = if is_entered { State::Used } else { State::Owed };
             self.update(&mut |journal| {
+                journal.stop_waiting(entry);
                 if let Some(own) = journal.own.get_mut(&at) {
                     own.state = state;
                 }
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
     pub fn tend(&mut self, target: usize) -> Result<(), Error> {
         let (node, net) = (self.node.clone(), self.place.net);
         self.update(&mut |journal| adjust(journal, &node, net, target))?;
-        let missing = target.saturating_sub(self.held());
+        let missing = target.saturating_sub(held(&self.journal));
         let range = self.journal.range.clone().filter(|_| missing > 0);
         if let Some(range) = range.filter(|_| self.journal.has_pool()) {
             self.hold(&range, missing)?;
@@ -188,21 +188,44 @@ impl<'a> Session<'a> {
         self.pay()
     }
 
-    fn hold(&mut self, range: &PoolRange, number: usize) -> Result<(), Error> {
-        let net = self.place.net;
-        let free = range.free(|address| self.is_taken(address)).take(number);
-        let free: Vec<u128> = free.filter_map(|address| offset(net, address)).collect();
-        let entry = Entry::held_by(self.node);
-        let own = self.own(&entry, "", State::Holding);
+    /// Ends the wait of calls whose process has ended. Without an agent, then gives back held addresses
+    /// for which no call waits.
+    pub fn judge_waiting(
+        &mut self,
+        is_running: &dyn Fn(u32) -> bool,
+        has_agent: bool,
+    ) -> Result<(), Error> {
+        let (node, net) = (self.node.clone(), self.place.net);
         self.update(&mut |journal| {
-            let new = free.iter().map(|at| (*at, own.clone()));
-            journal.own.extend(new);
-        })?;
-        self.has_reservations(&free, &entry).map(drop)
+            journal
+                .waiting
+                .retain(|waiting| is_running(waiting.process));
+            let waiting = journal.waiting.len();
+            if !has_agent && held(journal) > waiting {
+                adjust(journal, &node, net, waiting);
+            }
+        })
     }
 
-    fn held(&self) -> usize {
-        self.journal.count(State::Held) + self.journal.count(State::Holding)
+    /// Returns free addresses for the other calls that wait.
+    fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
+        let others = self.journal.waiting.len().saturating_sub(1);
+        self.to_hold(range, others, Some(at))
+    }
+
+    fn to_hold(&self, range: &PoolRange, number: usize, but: Option<u128>) -> BTreeMap<u128, Own> {
+        let net = self.place.net;
+        let is_taken = |address| self.is_taken(address) || offset(net, address) == but;
+        let free = range.free(is_taken).take(number);
+        let own = self.own(&Entry::held_by(self.node), "", State::Holding);
+        free.filter_map(|address| Some((offset(net, address)?, own.clone())))
+            .collect()
+    }
+
+    fn hold(&mut self, range: &PoolRange, number: usize) -> Result<(), Error> {
+        let new = self.to_hold(range, number, None);
+        self.update(&mut |journal| journal.own.extend(new.clone()))?;
+        self.refused_of(&new).map(drop)
     }
 
     fn own(&self, entry: &Entry, network: &str, state: State) -> Own {
@@ -248,9 +271,13 @@ impl<'a> Session<'a> {
             }
             let entries = pool.entries_of(&note);
             // A pool without these entries would no longer tell of their reservations.
+            let mut reserved = Vec::new();
             for (at, entry) in &entries {
-                self.unreserve(*at, entry, &note.node)?;
+                let name = self.reservation_name(*at)?;
+                let uid = self.uid_of(&name, entry, &note.node)?;
+                reserved.extend(uid.map(|uid| (name, uid)));
             }
+            self.delete_reservations(&reserved)?;
             let patch = fence::patch(&pool.uid, &note.node, text, &entries);
             match self.api.change_pool(&self.place.name, &patch) {
                 // The node, or another one, was faster.
@@ -287,27 +314,22 @@ impl<'a> Session<'a> {
         at.is_none_or(|at| self.journal.is_taken(at) || self.refused.contains(&at))
     }
 
-    /// Reserves addresses in all ranges that have them. Returns false if another attachment has a
-    /// reservation of one; this one is not the node's then.
-    fn has_reservations(&mut self, offsets: &[u128], entry: &Entry) -> Result<bool, Error> {
-        if !self.place.has_reservations {
-            return Ok(true);
-        }
-        let mut names = Vec::new();
-        for at in offsets {
-            names.push(self.reservation_name(*at)?);
-        }
-        let made = self.api.reserve_all(&names, entry);
+    /// Reserves addresses in all ranges that have them. Returns those of which another attachment has a
+    /// reservation; they are not the node's then.
+    fn refused_of(&mut self, new: &BTreeMap<u128, Own>) -> Result<BTreeSet<u128>, Error> {
         let mut refused = BTreeSet::new();
-        for ((at, name), made) in offsets.iter().zip(&names).zip(made) {
+        if !self.place.has_reservations {
+            return Ok(refused);
+        }
+        let mut all = Vec::new();
+        for (at, own) in new {
+            all.push((self.reservation_name(*at)?, own.entry.clone()));
+        }
+        let made = self.api.reserve_all(&all);
+        for ((at, (name, entry)), made) in new.keys().zip(&all).zip(made) {
             let uid = match made {
                 // It may be this node's, if the answer to an earlier attempt was lost.
-                Err(Failure::Exists) => {
-                    let found = self.api.reservation(name);
-                    let found = found.map_err(|err| failed("read reservation", name, &err))?;
-                    let own = found.filter(|found| found.is_of(entry, self.node));
-                    own.map(|found| found.uid)
-                }
+                Err(Failure::Exists) => self.uid_of(name, entry, self.node)?,
                 made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
             };
             match uid {
@@ -324,7 +346,7 @@ impl<'a> Session<'a> {
             self.refused.extend(&refused);
             self.conflicts += 1;
         }
-        Ok(refused.is_empty())
+        Ok(refused)
     }
 
     /// Makes the pool's entries of this node those of the journal. Then deletes the reservations of
@@ -370,9 +392,7 @@ impl<'a> Session<'a> {
         let sought = self.journal.sought.clone();
         let has_found = after.read(pool, self.node, &sought);
         let gone = after.forgettable();
-        for (at, own) in &gone {
-            self.end_reservation(*at, own)?;
-        }
+        self.end_reservations(&gone)?;
         let node = self.node;
         self.update(&mut |journal| {
             journal.read(pool, node, &sought);
@@ -383,39 +403,41 @@ impl<'a> Session<'a> {
 
     fn forget(&mut self) -> Result<(), Error> {
         let gone = self.journal.forgettable();
-        for (at, own) in &gone {
-            self.end_reservation(*at, own)?;
-        }
+        self.end_reservations(&gone)?;
         self.update(&mut |journal| journal.forget(&gone))
     }
 
-    /// Deletes the reservation of an address that is owed.
-    fn end_reservation(&mut self, at: u128, own: &Own) -> Result<(), Error> {
-        match &own.reservation {
-            Reservation::None => Ok(()),
-            Reservation::Made(uid) => self.delete_reservation(at, uid),
-            Reservation::Asked => {
-                let node = self.node;
-                self.unreserve(at, &own.entry, node)
+    /// Deletes the reservations of addresses that are owed.
+    fn end_reservations(&mut self, gone: &BTreeMap<u128, Own>) -> Result<(), Error> {
+        let mut all = Vec::new();
+        for (at, own) in gone {
+            let name = self.reservation_name(*at)?;
+            match &own.reservation {
+                Reservation::None => {}
+                Reservation::Made(uid) => all.push((name, uid.clone())),
+                Reservation::Asked => {
+                    let uid = self.uid_of(&name, &own.entry, self.node)?;
+                    all.extend(uid.map(|uid| (name, uid)));
+                }
             }
         }
+        self.delete_reservations(&all)
     }
 
-    /// Deletes the reservation of an entry, if there is one.
-    fn unreserve(&mut self, at: u128, entry: &Entry, node: &Node) -> Result<(), Error> {
-        let name = self.reservation_name(at)?;
-        let found = self.api.reservation(&name);
-        let found = found.map_err(|err| failed("read reservation", &name, &err))?;
-        match found.filter(|found| found.is_of(entry, node)) {
-            Some(found) => self.delete_reservation(at, &found.uid),
-            None => Ok(()),
+    fn delete_reservations(&mut self, all: &[(String, String)]) -> Result<(), Error> {
+        let deleted = self.api.unreserve_all(all);
+        for ((name, _), deleted) in all.iter().zip(deleted) {
+            deleted.map_err(|err| failed("delete reservation", name, &err))?;
         }
+        Ok(())
     }
 
-    fn delete_reservation(&mut self, at: u128, uid: &str) -> Result<(), Error> {
-        let name = self.reservation_name(at)?;
-        let deleted = self.api.unreserve(&name, uid);
-        deleted.map_err(|err| failed("delete reservation", &name, &err))
+    /// Returns the uid of the reservation of a node's entry, if there is one.
+    fn uid_of(&mut self, name: &str, entry: &Entry, node: &Node) -> Result<Option<String>, Error> {
+        let found = self.api.reservation(name);
+        let found = found.map_err(|err| failed("read reservation", name, &err))?;
+        let found = found.filter(|found| found.is_of(entry, node));
+        Ok(found.map(|found| found.uid))
     }
 
     /// Reads the pool. If it does not exist, it is made, or else the journal takes this in.
@@ -491,9 +513,24 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Returns the offset that an attachment has, or gives it a held one.
+pub fn take(
+    (journal, range, requested): (&mut Journal, &PoolRange, Option<IpAddr>),
+    owner: (&Entry, &str),
+    boot: &str,
+) -> Option<u128> {
+    let known = journal.used_by(owner.0);
+    let found = known.or_else(|| journal.take_held(owner, boot, range, requested));
+    if found.is_some() {
+        journal.stop_waiting(owner.0);
+    }
+    found
+}
+
 /// Releases the addresses of an attachment. One that the journal does not know is looked for in the
 /// pool when the node pays.
 pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
+    journal.stop_waiting(entry);
     if !journal.knows(entry) {
         let key = (entry.id.clone(), entry.ifname.clone());
         journal.sought.insert(key);
@@ -517,6 +554,11 @@ pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> V
 pub fn addresses(net: IpNet, offsets: &[u128]) -> Vec<IpAddr> {
     let all = offsets.iter().filter_map(|at| address(net, *at));
     all.collect()
+}
+
+/// Returns the number of addresses that are held, or that will be.
+pub fn held(journal: &Journal) -> usize {
+    journal.count(State::Held) + journal.count(State::Holding)
 }
 
 /// Gives back held addresses beyond `target` and outside the range of the last ADD, and holds owed ones

@@ -5,7 +5,7 @@
 //!  journals ─► what each pool needs ─► Session: tend, look ─► journals
 //! ```
 
-use super::session::Session;
+use super::session::{Session, held};
 use super::store::{self, FOLDER, JournalFile};
 use super::{remember, this_boot};
 use braid_core::cni::Error;
@@ -177,10 +177,6 @@ fn used(journal: &Journal) -> BTreeMap<u128, Entry> {
         .iter()
         .filter(|(_, own)| own.state == State::Used);
     used.map(|(at, own)| (*at, own.entry.clone())).collect()
-}
-
-fn held(journal: &Journal) -> usize {
-    journal.count(State::Held) + journal.count(State::Holding)
 }
 
 /// Decides on the work on a pool. `age` is the time since its last answer.

@@ -78,6 +78,18 @@ impl Client {
         self.ask(ClientRequest::Exchange(exchange))
     }
 
+    /// Sends requests about one object each, at the same time.
+    pub(crate) fn exchange_all(
+        &mut self,
+        exchanges: Vec<Exchange>,
+    ) -> Vec<Result<Exchanged, SourceError>> {
+        let count = exchanges.len();
+        match self.ask(ClientRequest::Exchanges(exchanges)) {
+            Ok(answers) => answers,
+            Err(err) => vec![Err(err); count],
+        }
+    }
+
     /// Reads these NADs in parallel, within `limit` if there is one.
     pub(super) fn nads_within(
         &mut self,

@@ -121,6 +121,8 @@ pub enum ClientRequest {
     },
     /// A request about one object, answered with an [`Exchanged`].
     Exchange(Exchange),
+    /// Such requests at the same time, answered with a list of results.
+    Exchanges(Vec<Exchange>),
     /// The devices that the kubelet assigned to a pod.
     Devices {
         /// The kubelet's socket.

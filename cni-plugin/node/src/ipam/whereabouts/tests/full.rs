@@ -90,3 +90,22 @@ fn held_addresses_have_reservations_and_are_given_back() {
     trial.call(0, &Verb::Tend(0)).expect("an answer");
     assert_eq!(count(&trial), (0, 1));
 }
+
+#[test]
+fn a_call_holds_addresses_for_the_calls_that_wait() {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    let mut state = trial.world.lock();
+    let journal = state.journals.entry(0).or_default();
+    journal.wait(&entry(1), 1);
+    journal.wait(&entry(2), 2);
+    drop(state);
+    add(&trial, 0, 0).expect("a free address");
+    assert_eq!(trial.world.lock().objects.reservations.len(), 3);
+    trial.call(0, &Verb::Take(entry(1))).expect("a held one");
+    // The other was killed: its DEL ends the wait, and the next call gives the address back.
+    trial.call(0, &Verb::Leave(entry(2))).expect("a DEL");
+    add(&trial, 0, 3).expect("a held address, or a free one");
+    trial.call(0, &Verb::Tend(0)).expect("an answer");
+    assert_eq!(trial.world.lock().objects.reservations.len(), 3);
+}

@@ -156,6 +156,11 @@ fn work(
         kubeconfig: PathBuf::new(),
     };
     let view = api.clone();
+    let (process, ended) = {
+        let seat = view.seat();
+        let ended = seat.world.lock().ended.clone();
+        (u32::try_from(seat.call).unwrap_or(u32::MAX), ended)
+    };
     let step = match verb {
         Verb::Take(entry) => Some(take(&mut store, (entry, node), range)),
         Verb::Leave(entry) | Verb::Del(entry) => Some(leave(&mut store, &|journal| {
@@ -166,7 +171,8 @@ fn work(
                 own.network == "lan" && !kept.contains(&own.entry.id)
             });
         })),
-        Verb::Add(_) | Verb::Look | Verb::Tend(_) => None,
+        Verb::Add(entry) => Some(leave(&mut store, &|journal| journal.wait(entry, process))),
+        Verb::Look | Verb::Tend(_) => None,
     };
     if let Some(done) = step
         && (!verb.has_requests() || done.is_err())
@@ -175,7 +181,11 @@ fn work(
     }
     let done =
         Session::open(&pool, node, &mut api, &mut store).and_then(|mut session| match verb {
-            Verb::Add(entry) => session.reserve((entry, "lan"), range, None).map(Some),
+            Verb::Add(entry) => {
+                let is_running = |call: u32| !ended.contains(&(call as usize));
+                session.judge_waiting(&is_running, false)?;
+                session.reserve((entry, "lan"), range, None).map(Some)
+            }
             Verb::Del(_) | Verb::Gc(_) => {
                 // What it cannot pay is owed.
                 let _ = session.pay();
@@ -198,7 +208,7 @@ fn take(
 ) -> Result<Option<IpAddr>, String> {
     let mut held = None;
     let taken = store.update(&mut |journal| {
-        held = journal.take_held((entry, "lan"), &node.boot, range, None);
+        held = super::session::take((journal, range, None), (entry, "lan"), &node.boot);
     });
     taken.map_err(|err| err.msg)?;
     let address = held.and_then(|at| names::address(range.net, at));
