@@ -60,6 +60,12 @@ pub fn multus() -> Option<PathBuf> {
     Some(cache().join("multus/multus")).filter(|program| program.is_file())
 }
 
+/// Path of Whereabouts' IPAM plugin, which `cargo xtask test` builds in `$BRAID_CACHE` or
+/// `~/.cache/braid`; `None` if the program is missing.
+pub fn whereabouts() -> Option<PathBuf> {
+    Some(cache().join("tools/whereabouts")).filter(|program| program.is_file())
+}
+
 fn cache() -> PathBuf {
     let home = || {
         PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/braid")

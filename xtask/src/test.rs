@@ -224,10 +224,12 @@ fn build_tests(args: &Args) -> Result<()> {
 }
 
 /// Builds Kubernetes for the tests with an API server. Builds Multus for the tests in which braid
-/// takes over pods from Multus, and promtool for the tests of metrics.
+/// takes over pods from Multus, promtool for the tests of metrics, and Whereabouts for the tests of
+/// its pools.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::promtool()?;
+    tools::whereabouts()?;
     tools::multus().map(drop)
 }
 

@@ -30,6 +30,9 @@ pub(crate) const INSTALLER: &str = "install-conf";
 /// Backends without which flanneld is built: the first needs the SDK of a cloud, the second needs
 /// cgo.
 const LEFT_OUT: [&str; 2] = ["tencentvpc", "udp"];
+/// Release of Whereabouts that braid is compared with.
+const WHEREABOUTS: &str = "v0.9.2";
+const WHEREABOUTS_MODULE: &str = "github.com/k8snetworkplumbingwg/whereabouts";
 const PROMETHEUS: &str = "v0.316.0";
 const PROMETHEUS_MODULE: &str = "github.com/prometheus/prometheus";
 const REFERENCE_PLUGINS: [&str; 16] = [
@@ -176,30 +179,56 @@ fn build_promtool(program: &Path) -> Result<()> {
     sh::run(go.current_dir(&dir).env("CGO_ENABLED", "0"))
 }
 
-/// Builds flanneld and [`INSTALLER`] from a copy of their module, with the versions that the module
-/// requires.
+/// Builds flanneld and [`INSTALLER`] from a copy of their module.
 fn build_flannel(program: &Path) -> Result<()> {
     eprintln!("building flanneld");
     let module = flannel_module()?;
-    let copy = sh::cache().join("build/flannel");
+    let copy = copied(&module, "flannel", &["pkg", "cmd"])?;
+    let main = module.join("main.go");
+    let text = fs::read_to_string(&main).with_context(|| format!("read {}", main.display()))?;
+    fs::write(copy.join("main.go"), without_backends(&text)).context("write main.go")?;
+    let stamp = format!("-s -w -X {FLANNEL_MODULE}/pkg/version.Version={FLANNEL}");
+    build_copied(&copy, ".", program, &stamp)?;
+    let installer = program.with_file_name(INSTALLER);
+    build_copied(&copy, "./cmd/install_conf", &installer, &stamp)
+}
+
+/// Returns the path of Whereabouts' IPAM plugin. Builds the plugin if it is missing.
+pub fn whereabouts() -> Result<PathBuf> {
+    let dir = sh::cache().join("tools");
+    let program = dir.join("whereabouts");
+    if !program.is_file() {
+        eprintln!("building Whereabouts");
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        let module = binaries::module_dir(WHEREABOUTS_MODULE, WHEREABOUTS)?;
+        let copy = copied(&module, "whereabouts", &["pkg", "cmd"])?;
+        let stamp = format!("-s -w -X {WHEREABOUTS_MODULE}/pkg/version.Version={WHEREABOUTS}");
+        // The plugin's package is `cmd` itself, so its program would be named `cmd`.
+        build_copied(&copy, "./cmd", &program, &stamp).context("build Whereabouts")?;
+    }
+    Ok(program)
+}
+
+/// Copies these parts of a module, which is read-only, into the cache. `go.mod` and `go.sum` come
+/// along, so a build has the versions and checksums that the module requires.
+fn copied(module: &Path, name: &str, parts: &[&str]) -> Result<PathBuf> {
+    let copy = sh::cache().join("build").join(name);
     if copy.exists() {
         fs::remove_dir_all(&copy).with_context(|| format!("remove {}", copy.display()))?;
     }
     fs::create_dir_all(&copy).with_context(|| format!("create {}", copy.display()))?;
     let mut copying = sh::cmd("cp", ["--recursive", "--no-preserve=mode"]);
-    copying.args(["go.mod", "go.sum", "pkg", "cmd"].map(|part| module.join(part)));
+    copying.args(["go.mod", "go.sum"].map(|part| module.join(part)));
+    copying.args(parts.iter().map(|part| module.join(part)));
     sh::run(copying.arg(&copy))?;
-    let main = module.join("main.go");
-    let text = fs::read_to_string(&main).with_context(|| format!("read {}", main.display()))?;
-    fs::write(copy.join("main.go"), without_backends(&text)).context("write main.go")?;
-    let stamp = format!("-s -w -X {FLANNEL_MODULE}/pkg/version.Version={FLANNEL}");
-    let installer = program.with_file_name(INSTALLER);
-    for (package, output) in [(".", program), ("./cmd/install_conf", &installer)] {
-        let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", &stamp, "-o"]);
-        go.arg(output).arg(package);
-        sh::run(go.current_dir(&copy).env("CGO_ENABLED", "0"))?;
-    }
-    Ok(())
+    Ok(copy)
+}
+
+/// Builds a package of a module that [`copied`] has copied. `stamp` holds flags of the linker.
+fn build_copied(copy: &Path, package: &str, program: &Path, stamp: &str) -> Result<()> {
+    let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", stamp, "-o"]);
+    go.arg(program).arg(package);
+    sh::run(go.current_dir(copy).env("CGO_ENABLED", "0"))
 }
 
 /// Returns the text of flanneld's main.go without the imports that register [`LEFT_OUT`].
