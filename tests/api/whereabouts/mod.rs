@@ -1,4 +1,14 @@
-//! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server.
+//! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server. Two
+//! modules run the real Whereabouts beside braid:
+//!
+//! ```text
+//!  forms    each form of the configuration: result and objects of both programs
+//!  mixed    containers of both programs in one pool
+//! ```
+
+mod forms;
+mod mixed;
+mod peers;
 
 use crate::agent::{Agent, await_true};
 use crate::{World, json};
@@ -15,7 +25,10 @@ static KINDS: Once = Once::new();
 /// A node, with Whereabouts' kinds on the API server.
 struct Node {
     world: World,
+    /// Path of the kubeconfig of the node's account, with objects in [`NAMESPACE`].
     kubeconfig: String,
+    /// User entry of this kubeconfig.
+    user: Value,
 }
 
 impl Node {
@@ -50,9 +63,14 @@ impl Node {
             server.kubectl(&bind, None);
         }
         let token = server.create_token(test);
-        let kubeconfig = world.kubeconfig(&json!({"token": token.trim()}));
+        let user = json!({"token": token.trim()});
+        let kubeconfig = world.kubeconfig(&user);
         let kubeconfig = kubeconfig.display().to_string();
-        Some(Self { world, kubeconfig })
+        Some(Self {
+            world,
+            kubeconfig,
+            user,
+        })
     }
 
     /// Returns a pod of this node and a call that attaches it to a network with these keys of `ipam`.
