@@ -9,8 +9,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub(crate) enum Fault {
     /// Answers the request with this status, a header and a body. `{authorization}` in the body is
     /// replaced by the request's `authorization` header.
     Answer(u16, &'static str, &'static str),
+    /// Forwards requests without HTTP/2, but holds those that start with this text until the client
+    /// closes the connection.
+    Hold(&'static str),
 }
 
 pub(crate) struct Proxy {
@@ -50,6 +54,9 @@ struct State {
     then: Fault,
     connections: AtomicUsize,
     is_over: AtomicBool,
+    /// Number of requests that were held.
+    held: Mutex<usize>,
+    when_held: Condvar,
 }
 
 impl Proxy {
@@ -66,6 +73,8 @@ impl Proxy {
             then,
             connections,
             is_over,
+            held: Mutex::new(0),
+            when_held: Condvar::new(),
         });
         let shared = Arc::clone(&state);
         let listening = std::thread::spawn(move || {
@@ -98,6 +107,18 @@ impl Proxy {
     /// Returns the number of connections that the proxy has accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until this many requests have been held. Fails after a minute.
+    pub(crate) fn await_held(&self, number: usize) {
+        let held = self.state.held.lock().expect("a number");
+        let limit = Duration::from_mins(1);
+        let waited = self
+            .state
+            .when_held
+            .wait_timeout_while(held, limit, |held| *held < number);
+        let (held, _) = waited.expect("a number");
+        assert!(*held >= number, "no request was held");
     }
 }
 
@@ -135,7 +156,54 @@ impl State {
                     .accept(client, fault)
                     .and_then(|stream| answer(stream, *status, header, body));
             }
+            Fault::Hold(start) => {
+                // A client that is killed closes the connection at any time.
+                let _ = self
+                    .accept(client, fault)
+                    .and_then(|stream| self.forward_unless(stream, start));
+            }
         }
+    }
+
+    /// Reads one request. Holds it if it starts with `start`, and forwards it otherwise. The
+    /// connection ends with the answer, so the client opens another one for its next request.
+    fn forward_unless(&self, mut stream: Stream, start: &str) -> std::io::Result<()> {
+        let mut request = head(&mut stream)?;
+        let Some(end) = end_of_head(&request) else {
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(&request[..end]).into_owned();
+        if text.starts_with(start) {
+            *self.held.lock().expect("a number") += 1;
+            self.when_held.notify_all();
+            while stream.read(&mut [0; 4096])? > 0 {}
+            return Ok(());
+        }
+        let length = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is_length = name.eq_ignore_ascii_case("content-length");
+            is_length.then(|| value.trim().parse().expect("a length"))
+        });
+        let whole = end + length.unwrap_or(0);
+        while request.len() < whole {
+            let mut some = [0; 4096];
+            let len = stream.read(&mut some)?;
+            if len == 0 {
+                return Ok(());
+            }
+            request.extend_from_slice(&some[..len]);
+        }
+        // Before the empty line.
+        let close = b"Connection: close\r\n".iter().copied();
+        request.splice(end - 2..end - 2, close);
+        let mut server = self.server.client(&["-quiet"], Stdio::piped());
+        let mut stdin = server.stdin.take().expect("its input");
+        stdin.write_all(&request).expect("it reads");
+        let answer = server.wait_with_output()?.stdout;
+        drop(stdin);
+        stream.write_all(&answer)?;
+        stream.conn.send_close_notify();
+        stream.flush()
     }
 
     /// Accepts the TLS connection in place of the server, without HTTP/2. If the client offers
@@ -186,16 +254,32 @@ impl State {
     }
 }
 
-/// Reads one request and answers it.
-fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
+/// Reads from the start of a request to the end of its head, and maybe more. Empty if the client
+/// closes the connection before.
+fn head(stream: &mut Stream) -> std::io::Result<Vec<u8>> {
     let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+    while end_of_head(&request).is_none() {
         let mut some = [0; 4096];
         let len = stream.read(&mut some)?;
         if len == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         request.extend_from_slice(&some[..len]);
+    }
+    Ok(request)
+}
+
+/// Returns the length of the head of a request, with the empty line.
+fn end_of_head(request: &[u8]) -> Option<usize> {
+    let at = request.windows(4).position(|end| end == b"\r\n\r\n");
+    at.map(|at| at + 4)
+}
+
+/// Reads one request and answers it.
+fn answer(mut stream: Stream, status: u16, header: &str, body: &str) -> std::io::Result<()> {
+    let request = head(&mut stream)?;
+    if request.is_empty() {
+        return Ok(());
     }
     let request = String::from_utf8_lossy(&request);
     let sent = request

@@ -1,11 +1,13 @@
-//! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server. Two
+//! The IPAM `whereabouts` without an agent: addresses in the pools of a real API server. Three
 //! modules run the real Whereabouts beside braid:
 //!
 //! ```text
 //!  forms    each form of the configuration: result and objects of both programs
 //!  mixed    containers of both programs in one pool
+//!  faults   faults of Whereabouts, and their absence in braid
 //! ```
 
+mod faults;
 mod forms;
 mod mixed;
 mod peers;

@@ -97,6 +97,21 @@ impl Peers {
         })
     }
 
+    /// Lets both programs act as `user`, the user entry of a kubeconfig.
+    pub(super) fn act_as(&mut self, user: &Value) {
+        for place in [&mut self.whereabouts, &mut self.braid] {
+            place.user = user.clone();
+            place.write(&self.node, &self.node.world.proxy);
+        }
+    }
+
+    /// Lets both programs reach the API server through `proxy`.
+    pub(super) fn go_through(&self, proxy: &Proxy) {
+        for place in [&self.whereabouts, &self.braid] {
+            place.write(&self.node, proxy);
+        }
+    }
+
     /// Creates pods on this node, and returns their network namespaces.
     pub(super) fn pods<const N: usize>(&self, names: [&str; N]) -> [Rc<Ns>; N] {
         self.create_pods(&names);
