@@ -107,6 +107,11 @@ fn ranges() -> Vec<Form> {
         same(json!({"range": "10.234.1.7-10.234.14.9/24"}), REFUSED),
         // Whereabouts succeeds without an address.
         differs(json!({}), &[], REFUSED),
+        // Ends of the first form replace the keys.
+        same(
+            json!({"range": "10.234.52.5-10.234.52.9/24", "range_start": "10.234.52.7"}),
+            &["10.234.52.5/24"],
+        ),
         same(
             json!({"range": "10.234.53.5-10.234.53.255/24", "range_end": "10.234.53.6"}),
             &["10.234.53.5/24"],
