@@ -2,7 +2,7 @@
 //! other.
 
 use super::peers::{Braid, Peers, Program, Whereabouts};
-use super::{addresses, json};
+use super::{NAMESPACE, addresses, json};
 use braid_tests::{Call, Value};
 use std::collections::BTreeSet;
 
@@ -176,6 +176,11 @@ fn whereabouts_del_frees_an_address_of_braid_and_a_late_del_of_braid_leaves_the_
     let next = peers.call(Whereabouts, &new, &ipam);
     assert_eq!(addresses(&next.add().result()), ["10.235.3.1/29"]);
     braids.del().ok();
+    // Another attempt would have the same answer.
+    let account = format!("{NAMESPACE}:whereabouts-downgrade");
+    let requests = peers.node.world.server.audit_of(&account).counts();
+    let right = "delete whereabouts.cni.cncf.io/overlappingrangeipreservations";
+    assert_eq!(requests[right], 1);
     let objects = peers.objects(Braid);
     assert_eq!(objects.containers(), ["new"].into());
     assert_eq!(objects.reserved(), ["10.235.3.1"].into());
