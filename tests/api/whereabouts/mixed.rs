@@ -212,3 +212,15 @@ fn del_of_braid_frees_addresses_that_whereabouts_assigned() {
     own.del().ok();
     peers.assert_all_free(Braid);
 }
+
+#[test]
+fn the_first_call_of_a_node_may_be_a_del_of_what_whereabouts_attached() {
+    let Some(peers) = Peers::new("whereabouts-first-del") else {
+        return;
+    };
+    let ipam = json!({"range": "10.235.5.0/29"});
+    let [web] = peers.pods(["web"]);
+    peers.call(Whereabouts, &web, &ipam).add().result();
+    peers.call(Braid, &web, &ipam).del().ok();
+    peers.assert_all_free(Braid);
+}
