@@ -224,3 +224,17 @@ fn the_first_call_of_a_node_may_be_a_del_of_what_whereabouts_attached() {
     peers.call(Braid, &web, &ipam).del().ok();
     peers.assert_all_free(Braid);
 }
+
+#[test]
+fn the_first_calls_of_a_node_may_run_at_once() {
+    let Some(peers) = Peers::new("whereabouts-first-adds") else {
+        return;
+    };
+    let ipam = json!({"range": "10.235.6.0/28"});
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    peers.create_pods(&names);
+    let attached = attach(&peers, &names.map(|name| (name, Braid)), &ipam);
+    assert_in_pool(&peers, &attached);
+    detach(attached);
+    peers.assert_all_free(Braid);
+}
