@@ -307,6 +307,9 @@ impl Ipam for WhereaboutsConfig {
         if let Some(full) = full.filter(|_| ips.is_empty()) {
             return Err(full);
         }
+        if let Err(err) = name_containers(self, &mut way) {
+            host.log.warn(&err);
+        }
         Ok(self.lease(ips))
     }
 
@@ -416,6 +419,26 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
         gateway: range.gateway,
         interface: None,
     }
+}
+
+/// Without an agent: gives entries that were held the ids of their containers, as the last of several
+/// calls that waited. By these ids, Whereabouts finds them after a downgrade.
+fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), Error> {
+    let folder = Path::new(FOLDER);
+    if store::has_agent(folder) {
+        return Ok(());
+    }
+    for journal in journals_of(config)? {
+        if let Some(place) = &journal.place
+            && journal.waiting.is_empty()
+            && journal.is_behind()
+        {
+            let node = way.node()?;
+            let mut file = JournalFile::lock(folder, &place.name)?;
+            Session::open(place, &node, &mut *way.server, &mut file)?.pay()?;
+        }
+    }
+    Ok(())
 }
 
 /// True if a journal has an address of the attachment.
