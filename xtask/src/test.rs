@@ -74,6 +74,7 @@ const SETTINGS_CHECK: &[&str] = &["settings-check"];
 const MULTUS_CHECK: &[&str] = &["multus-check"];
 /// Check of `kubectl braid`, on nodes with the agent.
 const VIEW_CHECK: &[&str] = &["view-check"];
+const IPAM_CHECK: &str = "ipam-check";
 const BRIEF: &str = "--brief";
 /// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
 const CRASH_STEP: u64 = 16;
@@ -423,6 +424,11 @@ fn cluster(args: &Args) -> Result<()> {
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
+    let ipam = if args.all {
+        &[IPAM_CHECK][..]
+    } else {
+        &[IPAM_CHECK, BRIEF]
+    };
     let long = if args.all {
         LONG_CHECKS
     } else {
@@ -431,7 +437,7 @@ fn cluster(args: &Args) -> Result<()> {
     let made = [
         &[&["agent-check"][..]],
         CHECKS,
-        &[VIEW_CHECK],
+        &[VIEW_CHECK, ipam],
         long,
         &[networks, &["deploy", "--remove"]],
     ]
