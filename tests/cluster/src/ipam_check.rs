@@ -154,15 +154,16 @@ fn compare(cluster: &Cluster, pods: &Pods) -> Result<()> {
     Ok(())
 }
 
-/// Sends a packet from each pod to all others, or a second one: the nodes of the cluster share one
-/// kernel, whose table of neighbours is too small for all of them.
+/// Sends a packet from each pod to all others, or up to three: the nodes of the cluster share one
+/// kernel, whose table of neighbours is too small for all of them at once.
 fn reach(cluster: &Cluster, pods: &Pods) -> Result<()> {
     let all: Vec<&str> = pods.values().map(|(_, address)| address.as_str()).collect();
     for (name, (node, own)) in pods {
         let others: Vec<&str> = all.iter().copied().filter(|it| it != own).collect();
         let script = format!(
             "ask() {{ ping -q -c 1 -W 3 -I net1 $1 >/dev/null; }}; \
-             for ip in {}; do ask $ip || ask $ip || echo $ip; done",
+             for ip in {}; do ask $ip || ask $ip || {{ sleep 1; ask $ip; }} || echo $ip; done; \
+             ip neigh flush dev net1",
             others.join(" ")
         );
         let missing = sh::read(&mut attached::command(

@@ -296,7 +296,7 @@ impl Ipam for WhereaboutsConfig {
                 }
                 Err(err) if self.is_first && err.kind == Kind::NoFreeAddress => full = Some(err),
                 Err(err) => {
-                    // The journals owe what cannot be released now.
+                    // The journals owe the addresses that cannot be released now.
                     if let Err(left) = self.release(owner, host) {
                         host.log.warn(&left);
                     }

@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
     }
 
     /// ADD: reserves an address for an attachment, the `requested` one or the lowest free one. After
-    /// an error the journal owes what may be reserved.
+    /// an error the journal owes the address that may be reserved.
     pub fn reserve(
         &mut self,
         (entry, network): (&Entry, &str),
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         self.pay()
     }
 
-    /// Ends the wait of calls whose process has ended. Without an agent, then gives back held addresses
+    /// Ends the wait of calls without a process. Without an agent, then gives back held addresses
     /// for which no call waits.
     pub fn judge_waiting(
         &mut self,
@@ -384,7 +384,7 @@ impl<'a> Session<'a> {
         Err(self.busy())
     }
 
-    /// Takes in the pool after a change, and forgets what it no longer has: none of this node's
+    /// Takes in the pool after a change, and forgets entries that it no longer has: none of this node's
     /// changes that were given up can still be carried out, as all test the annotation's earlier text.
     /// Returns true if the pool has entries of this node that the journal did not know.
     fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {

@@ -1,8 +1,8 @@
-//! The agent's work on a node's pools: it pays what calls owe, and holds addresses for the next pods, so
+//! The agent's work on a node's pools: it pays the debts of calls, and holds addresses for the next pods, so
 //! that calls send no requests.
 //!
 //! ```text
-//!  journals ─► what each pool needs ─► Session: tend, look ─► journals
+//!  journals ─► need of each pool ─► Session: tend, look ─► journals
 //! ```
 
 use super::session::{Session, held};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Time without a new or a removed pod after which a node holds nothing.
 const IDLE: Duration = Duration::from_mins(1);
-/// Age after which a pool is read again, to see whether others need what the node holds.
+/// Age after which a pool is read again, to see whether others need the held addresses.
 const HOLDING_AGE: Duration = Duration::from_secs(3);
 /// Age after which the pool of a node with addresses is compared again, as it may have been restored
 /// from a backup.
@@ -69,7 +69,7 @@ impl Tender {
         }
     }
 
-    /// Does what is due. `api` returns the way to the API server of a kubeconfig. Returns the errors.
+    /// Does the work that is due. `api` returns the way to the API server of a kubeconfig. Returns the errors.
     pub fn round(&mut self, api: &mut dyn FnMut(&Path) -> Box<dyn Api>) -> Vec<Error> {
         let paths = match store::journals(Path::new(FOLDER)) {
             Ok(paths) => paths,

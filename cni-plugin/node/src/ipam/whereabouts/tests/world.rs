@@ -88,9 +88,9 @@ pub(super) struct State {
     pub(super) objects: Objects,
     /// Journals by node.
     pub(super) journals: BTreeMap<usize, Journal>,
-    /// Calls that wait, with what they are about to do.
+    /// Calls that wait before a request.
     pub(super) waiting: BTreeSet<usize>,
-    /// The call that may go on, and what happens to its next request.
+    /// The call that may go on, and the fate of its next request.
     turn: Option<(usize, Fate)>,
     /// Calls that have ended.
     pub(super) ended: BTreeSet<usize>,
@@ -168,7 +168,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Carries out a request, or what its fate leaves of it.
+    /// Carries out a request as far as its fate allows.
     pub(super) fn request<T>(
         &mut self,
         work: impl FnOnce(&mut State) -> Result<T, Failure>,
