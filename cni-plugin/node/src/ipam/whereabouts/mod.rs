@@ -200,7 +200,7 @@ fn ask(
     let mut journal = JournalFile::lock(folder, &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
     let is_running = |process: u32| Path::new(&format!("/proc/{process}")).exists();
-    session.judge_waiting(&is_running, store::has_agent(folder))?;
+    session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
     session.reserve(owner, &part, requested)
 }
 
@@ -425,13 +425,11 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
 /// calls that waited. By these ids, Whereabouts finds them after a downgrade.
 fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), Error> {
     let folder = Path::new(FOLDER);
-    if store::has_agent(folder) {
-        return Ok(());
-    }
     for journal in journals_of(config)? {
         if let Some(place) = &journal.place
             && journal.waiting.is_empty()
             && journal.is_behind()
+            && !store::has_agent(folder, &place.name)
         {
             let node = way.node()?;
             let mut file = JournalFile::lock(folder, &place.name)?;
@@ -485,7 +483,7 @@ fn end(
         journal.place.get_or_insert_with(|| place.clone());
         released = release(journal);
     })?;
-    if !store::has_agent(folder)
+    if !store::has_agent(folder, &place.name)
         && let Err(err) = pay(place, host, pod)
     {
         host.log.warn(&err);

@@ -4,8 +4,8 @@
 //! /var/lib/braid/ipam/<hash of the pool's name>.json       journal
 //! /var/lib/braid/ipam/<hash of the pool's name>.lock       lock for requests about the pool
 //! /var/lib/braid/ipam/<hash of the pool's name>.step       lock for one step of the journal
+//! /var/lib/braid/ipam/<hash of the pool's name>.agent      locked while an agent pays the debts
 //! /var/lib/braid/ipam/node.json, .lock                     name and uid of the Node, lock of its writers
-//! /var/lib/braid/ipam/agent.lock                           locked while an agent pays debts
 //! ```
 //!
 //! A file is replaced by rename, without fsync: the pool's annotation says what a journal that a power
@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 /// Folder of the journals. It survives a reboot, since what the node owes does.
 pub const FOLDER: &str = "/var/lib/braid/ipam";
 const SUFFIX: &str = "json";
-/// File that the agent locks.
-const AGENT: &str = "agent.lock";
+/// Ending of the file that the agent locks.
+const AGENT: &str = "agent";
 
 /// The journal of a pool.
 #[derive(Debug)]
@@ -90,14 +90,14 @@ impl Store for JournalFile {
     }
 }
 
-/// Says that an agent of this node pays debts, as long as the returned file is open.
-pub fn be_agent(folder: &Path) -> Result<File, Error> {
-    locked(&folder.join(AGENT))
+/// Says that an agent pays the debts of a journal, as long as the returned file is open.
+pub fn be_agent(journal: &Path) -> Result<File, Error> {
+    locked(&journal.with_extension(AGENT))
 }
 
-/// True if an agent pays the debts of this node.
-pub fn has_agent(folder: &Path) -> bool {
-    let opened = File::open(folder.join(AGENT));
+/// True if an agent pays the debts of the pool with this name.
+pub fn has_agent(folder: &Path, pool: &str) -> bool {
+    let opened = File::open(JournalFile::of(folder, pool).path.with_extension(AGENT));
     opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

@@ -33,8 +33,6 @@ pub struct Tender {
     name: String,
     node: Option<Node>,
     pools: BTreeMap<PathBuf, Tended>,
-    /// Tells calls that this agent pays. It does not while the API server refuses.
-    lock: Option<File>,
 }
 
 /// A pool, as the agent knows it.
@@ -46,6 +44,8 @@ struct Tended {
     active: Instant,
     /// Time of the last answer of the API server.
     read: Option<Instant>,
+    /// Tells calls that this agent pays. It does not while the API server refuses.
+    lock: Option<File>,
 }
 
 /// What a pool needs.
@@ -65,7 +65,6 @@ impl Tender {
             name: name.to_owned(),
             node: None,
             pools: BTreeMap::new(),
-            lock: None,
         }
     }
 
@@ -78,26 +77,19 @@ impl Tender {
         let mut errors = Vec::new();
         for path in paths {
             if let Err(err) = self.pool(&path, api) {
+                if let Some(tended) = self.pools.get_mut(&path) {
+                    tended.lock = None;
+                }
                 errors.push(err);
             }
-        }
-        if errors.is_empty() && self.lock.is_none() && self.node.is_some() {
-            match store::be_agent(Path::new(FOLDER)) {
-                Ok(lock) => self.lock = Some(lock),
-                Err(err) => errors.push(err),
-            }
-        }
-        if !errors.is_empty() {
-            self.lock = None;
         }
         errors
     }
 
     /// Gives back all that is held. Calls pay themselves from now on.
     pub fn end(mut self, api: &mut dyn FnMut(&Path) -> Box<dyn Api>) -> Vec<Error> {
-        self.lock = None;
         let mut errors = Vec::new();
-        for (path, _) in std::mem::take(&mut self.pools) {
+        for path in std::mem::take(&mut self.pools).into_keys() {
             let ended = store::peek(&path).and_then(|journal| match journal.place.clone() {
                 Some(place) if held(&journal) > 0 || journal.is_behind() => {
                     self.work(&place, Need::Tend(0), &mut *api(&place.kubeconfig))
@@ -124,6 +116,7 @@ impl Tender {
             used: used.clone(),
             active: now,
             read: None,
+            lock: None,
         });
         if tended.used != used {
             tended.used = used;
@@ -138,6 +131,9 @@ impl Tender {
         self.work(&place, need, &mut *api(&place.kubeconfig))?;
         if let Some(tended) = self.pools.get_mut(path) {
             tended.read = Some(now);
+            if tended.lock.is_none() {
+                tended.lock = Some(store::be_agent(path)?);
+            }
         }
         Ok(())
     }
