@@ -10,6 +10,7 @@
 mod faults;
 mod forms;
 mod mixed;
+mod nodes;
 mod peers;
 
 use crate::agent::{Agent, await_true};
