@@ -424,11 +424,8 @@ fn cluster(args: &Args) -> Result<()> {
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
-    let ipam = if args.all {
-        &[IPAM_CHECK][..]
-    } else {
-        &[IPAM_CHECK, BRIEF]
-    };
+    // Its requests need rights of their own, so it comes after the check of rights.
+    let ipam: &[&[&str]] = if args.all { &[&[IPAM_CHECK]] } else { &[] };
     let long = if args.all {
         LONG_CHECKS
     } else {
@@ -437,9 +434,11 @@ fn cluster(args: &Args) -> Result<()> {
     let made = [
         &[&["agent-check"][..]],
         CHECKS,
-        &[VIEW_CHECK, ipam],
+        &[VIEW_CHECK],
         long,
-        &[networks, &["deploy", "--remove"]],
+        &[networks],
+        ipam,
+        &[&["deploy", "--remove"]],
     ]
     .concat();
     pass(own::Nodes::Wide { mtu: 1500 }, &made)
