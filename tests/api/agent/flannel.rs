@@ -286,7 +286,10 @@ impl Cluster {
         if let Some(found) = host.link(link) {
             all.push(found);
             all.push(json!(host.addrs(link)));
-            all.extend(host.list(&format!("bridge -j fdb show dev {link}")));
+            // The kernel lists entries in the order of a hash that differs between links.
+            let mut entries = host.list(&format!("bridge -j fdb show dev {link}"));
+            entries.sort_by_key(|it| it["mac"].to_string());
+            all.extend(entries);
             let mut neighbours = host.list(&format!("ip -j -4 neigh show dev {link}"));
             neighbours.sort_by_key(|it| it["dst"].to_string());
             all.extend(neighbours);
