@@ -1,4 +1,4 @@
-//! Cluster-wide addresses of this node: a thread that pays what calls owe and holds a few addresses for
+//! Cluster-wide addresses of this node: a thread that pays the debts of calls and holds a few addresses for
 //! the next pods. It has the credentials of calls, and a connection for each kubeconfig.
 
 use braid_client::api::{Access, Api};
@@ -47,7 +47,7 @@ impl Addresses {
         Self { is_ending, thread }
     }
 
-    /// Gives back what is held.
+    /// Gives back the held addresses.
     pub(crate) async fn stop(self) {
         self.is_ending.store(true, Ordering::Relaxed);
         let joined = tokio::task::spawn_blocking(move || self.thread.join());

@@ -7,10 +7,11 @@
 //!   pods of n2 ── net1 ─┘
 //! ```
 
+use crate::agent;
 use crate::networks_check::attached;
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
-use braid_testbed::{Cluster, Node, deploy, sh, wait};
+use braid_testbed::{Cluster, Node, sh, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -43,12 +44,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
         bail!("the cluster has one node, and this check needs two")
     };
     let nodes = [node, other];
-    for node in nodes {
-        ensure!(
-            deploy::has_braid(cluster, node)?,
-            "{node} has no braid: `cargo xtask cluster deploy` installs it"
-        );
-    }
+    agent::ensure_deployed(cluster)?;
     pods::delete(cluster, "pod,net-attach-def", APP)?; // what an earlier run left to look at
     let manifest = sh::root().join("deploy/ipam.yaml");
     sh::run(&mut cluster.kubectl(["apply", "-f", &manifest.to_string_lossy()]))?;
@@ -68,7 +64,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
         ensure!(left.is_empty(), "entries of pods that are gone: {left:?}");
         Ok(())
     })?;
-    println!("the pool has no entry of a pod {count} pods after their deletion");
+    println!("the pool has no entry of the {count} deleted pods");
     if !options.brief {
         wait::eventually(IDLE, || {
             let pool = pool(cluster)?;

@@ -8,7 +8,6 @@ use braid_core::ipam::whereabouts::pool::{Entry, Pool, slice};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::source::{Source, SourceError};
 use ipnet::IpNet;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -53,26 +52,6 @@ pub struct Remote<C> {
     client: C,
     /// Name of the node, which is written to reservations.
     node: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Object {
-    metadata: Metadata,
-    spec: Spec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    uid: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    containerid: String,
-    podref: String,
 }
 
 impl<C: Exchanges> Remote<C> {
@@ -130,7 +109,7 @@ fn judge(answer: Result<Exchanged, SourceError>, verb: Verb) -> Result<Exchanged
 
 fn made(answer: Result<Exchanged, SourceError>) -> Result<String, Failure> {
     let answer = judge(answer, Verb::Create)?;
-    object(&answer).map(|object| object.metadata.uid)
+    reserved(&answer).map(|reserved| reserved.uid)
 }
 
 fn deletion(name: &str, uid: &str) -> Exchange {
@@ -186,8 +165,8 @@ fn of_source(err: SourceError) -> Failure {
     }
 }
 
-fn object(answer: &Exchanged) -> Result<Object, Failure> {
-    serde_json::from_str(&answer.body).map_err(|err| unreadable(&err))
+fn reserved(answer: &Exchanged) -> Result<Reserved, Failure> {
+    Reserved::parse(answer.body.as_bytes()).map_err(|err| unreadable(&err))
 }
 
 fn pool(answer: &Exchanged) -> Result<Pool, Failure> {
@@ -242,12 +221,7 @@ impl<C: Exchanges> Api for Remote<C> {
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
         let answer = self.send(Verb::Get, ExchangeKind::Reservation, name, None);
-        let object = found(answer)?.as_ref().map(object).transpose()?;
-        Ok(object.map(|object| Reserved {
-            uid: object.metadata.uid,
-            container_id: object.spec.containerid,
-            podref: object.spec.podref,
-        }))
+        found(answer)?.as_ref().map(reserved).transpose()
     }
 
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {

@@ -2,9 +2,10 @@
 
 use super::fence::FoundNode;
 use super::journal::Journal;
-use super::pool::{Entry, Node, Pool};
+use super::pool::{Entry, Metadata, Node, Pool};
 use crate::cni::Error;
 use ipnet::IpNet;
+use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
@@ -35,7 +36,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A reservation of an address, as read.
+/// A reservation of an address (`OverlappingRangeIPReservation`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// Uid of the object.
@@ -46,7 +47,31 @@ pub struct Reserved {
     pub podref: String,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    containerid: String,
+    podref: String,
+}
+
 impl Reserved {
+    /// Parses the object.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let object: Object = serde_json::from_slice(bytes)?;
+        Ok(Self {
+            uid: object.metadata.uid,
+            container_id: object.spec.containerid,
+            podref: object.spec.podref,
+        })
+    }
+
     /// True if it is the reservation of an entry of this node. An address that was held before keeps
     /// the reservation of that time.
     pub fn is_of(&self, entry: &Entry, node: &Node) -> bool {

@@ -1,7 +1,7 @@
-//! Nodes whose containers are certainly gone, and the change of a pool that frees their addresses.
+//! Nodes without running containers, and the change of a pool that frees the addresses of such a node.
 
 use super::change::annotation;
-use super::pool::{Entry, Node};
+use super::pool::{Entry, Metadata, Node};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,12 +26,6 @@ struct Object {
     metadata: Metadata,
     spec: Spec,
     status: Status,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    uid: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -123,7 +117,7 @@ mod tests {
         for (uid, boot, taint, expected) in [
             ("u1", "b1", "node.kubernetes.io/unreachable", false),
             ("u1", "b1", OUT_OF_SERVICE, true),
-            // The kubelet has started, and the node has not asked for an address since.
+            // The kubelet has reported another boot, and no ADD followed.
             ("u1", "b2", "", false),
             // The object was deleted, and the kubelet has made it again.
             ("u2", "b1", "", false),

@@ -38,12 +38,12 @@ pub struct Journal {
     pub sought: Sought,
     /// Range of the last ADD.
     pub range: Option<PoolRange>,
-    /// Attachments whose ADD waits for the lock of requests. The call that has the lock holds addresses
-    /// for them too.
+    /// Attachments with an ADD that waits for the lock of requests. The call that has the lock holds
+    /// addresses for them too.
     pub waiting: Vec<Waiting>,
 }
 
-/// An attachment whose ADD waits.
+/// An attachment with an ADD that waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Its entry.

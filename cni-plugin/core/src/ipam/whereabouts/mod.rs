@@ -28,5 +28,6 @@ pub mod journal;
 pub mod names;
 mod numbers;
 pub mod pool;
+pub mod steps;
 
 pub use config::{PoolRange, WhereaboutsConfig};

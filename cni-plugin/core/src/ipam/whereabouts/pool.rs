@@ -76,10 +76,11 @@ struct Object {
     spec: Spec,
 }
 
+/// Metadata of an object.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
-    uid: String,
+pub(super) struct Metadata {
+    pub(super) uid: String,
     annotations: Option<BTreeMap<String, String>>,
 }
 

@@ -6,73 +6,27 @@
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
 //! ```
 
+mod reservations;
 pub mod session;
 pub mod store;
 pub mod tender;
+mod way;
 
 use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
-use crate::sys::boot;
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
 use braid_core::ipam::Lease;
-use braid_core::ipam::whereabouts::api::{Failure, Server, Store};
+use braid_core::ipam::whereabouts::api::Store;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, State};
-use braid_core::ipam::whereabouts::pool::{Entry, Node};
-use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names};
+use braid_core::ipam::whereabouts::pool::Entry;
+use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
 use ipnet::IpNet;
-use session::{Session, addresses, release};
+use session::Session;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 use store::{FOLDER, JournalFile};
-
-/// Returns the node's identity. The API server tells name and uid once in each boot: a Node that was
-/// registered again has another uid.
-fn identity(
-    boot: String,
-    pod: Option<&(String, String)>,
-    server: &mut dyn Server,
-) -> Result<Node, Error> {
-    let path = store::node(Path::new(FOLDER));
-    let known = store::read::<Node>(&path)?;
-    if let Some(known) = known.clone().filter(|known| known.boot == boot) {
-        server.act_for(&known.name);
-        return Ok(known);
-    }
-    let name = match (pod, known) {
-        (Some((namespace, pod)), _) => {
-            let name = server.node_of(namespace, pod);
-            name.map_err(|err| failed("pod", &err))?
-        }
-        (None, Some(known)) => known.name,
-        (None, None) => return Err(Error::env("CNI_ARGS has no pod name: K8S_POD_NAME")),
-    };
-    let found = server.node(&name).map_err(|err| failed("Node", &err))?;
-    let found = found.ok_or_else(|| failed("Node", &Failure::Missing))?;
-    let uid = found.uid;
-    let node = Node { name, uid, boot };
-    server.act_for(&node.name);
-    remember(&path, &node)?;
-    Ok(node)
-}
-
-fn remember(path: &Path, node: &Node) -> Result<(), Error> {
-    let _lock = store::locked(&path.with_extension("lock"))?;
-    store::write(path, node)
-}
-
-/// Returns the id of this boot. Without it, addresses of this boot would count as those of another.
-fn this_boot() -> Result<String, Error> {
-    boot::id().map_err(|err| Error::io(format!("read {}: {err}", boot::ID)))
-}
-
-fn failed(what: &str, err: &Failure) -> Error {
-    let kind = match err {
-        Failure::Passing(_) => Kind::TryAgain,
-        Failure::Exists | Failure::Unfit | Failure::Missing | Failure::Lasting(_) => Kind::Internal,
-    };
-    Error::new(kind, format!("read the {what}: {err}"))
-}
+use way::{Way, kubeconfig, pool_of, this_boot};
 
 fn entry(owner: &Owner) -> Entry {
     Entry {
@@ -80,81 +34,6 @@ fn entry(owner: &Owner) -> Entry {
         podref: String::new(),
         ifname: owner.ifname.clone(),
     }
-}
-
-/// Kubeconfigs of braid and of Multus, for networks without one.
-const KUBECONFIGS: [&str; 2] = [
-    "/etc/cni/net.d/braid.d/kubeconfig",
-    "/etc/cni/net.d/multus.d/multus.kubeconfig",
-];
-
-/// Returns the kubeconfig of a network: its own, that of the flat file, or the meta plugin's.
-fn kubeconfig(config: &WhereaboutsConfig) -> Result<PathBuf, Error> {
-    if let Some(path) = &config.kubeconfig {
-        return Ok(path.clone());
-    }
-    let mut found = KUBECONFIGS.iter().map(PathBuf::from);
-    found.find(|path| path.exists()).ok_or_else(|| {
-        let [braid, multus] = KUBECONFIGS;
-        let why = format!(
-            "neither the network nor a flat file has kubernetes.kubeconfig, and there is no {braid} or \
-             {multus}"
-        );
-        Error::config(why).at_key("ipam")
-    })
-}
-
-fn place(config: &WhereaboutsConfig, kubeconfig: &Path, name: String, net: IpNet) -> Place {
-    Place {
-        name,
-        net,
-        network: config.network_name.clone(),
-        has_reservations: config.has_reservations,
-        kubeconfig: kubeconfig.to_owned(),
-    }
-}
-
-/// The way to the API server, and the node's identity once it was needed.
-struct Way<'a> {
-    boot: &'a str,
-    pod: Option<&'a (String, String)>,
-    server: Box<dyn Server>,
-    node: Option<Node>,
-}
-
-impl Way<'_> {
-    fn node(&mut self) -> Result<Node, Error> {
-        if let Some(node) = &self.node {
-            return Ok(node.clone());
-        }
-        let node = identity(self.boot.to_owned(), self.pod, &mut *self.server)?;
-        Ok(self.node.insert(node).clone())
-    }
-}
-
-/// Returns the pool of a range, and the part of the range that the node may assign addresses of.
-fn pool_of(
-    config: &WhereaboutsConfig,
-    (range, kubeconfig): (&PoolRange, &Path),
-    way: &mut Way<'_>,
-) -> Result<(Place, PoolRange), Error> {
-    let network = &config.network_name;
-    let Some(slices) = &config.slices else {
-        let name = names::pool(network, range.net);
-        return Ok((place(config, kubeconfig, name, range.net), range.clone()));
-    };
-    let node = way.node()?.name;
-    let slice = way.server.slice(slices, &node);
-    let slice = slice.map_err(|err| failed(&format!("NodeSlicePool {slices}"), &err))?;
-    let part = slice.and_then(|slice| range.slice(slice));
-    let part = part.ok_or_else(|| {
-        let net = range.net;
-        let why = format!("NodeSlicePool {slices} has no slice of {net} for node {node}");
-        // Whereabouts' controller may still have to divide the range.
-        Error::new(Kind::TryAgain, why)
-    })?;
-    let name = names::slice_pool(network, &node, part.net);
-    Ok((place(config, kubeconfig, name, part.net), part))
 }
 
 /// Gives an attachment an address of a range that the node holds, or the one that it has; `None` if the
@@ -174,7 +53,7 @@ fn held(
         };
         let mut taken = None;
         JournalFile::at(&path).update(&mut |journal| {
-            taken = session::take((journal, range, requested), owner, boot);
+            taken = steps::take((journal, range, requested), owner, boot);
         })?;
         if let Some(address) = taken.and_then(|at| names::address(place.net, at)) {
             return Ok(Some(address));
@@ -186,7 +65,7 @@ fn held(
 /// Reserves an address of a range by requests.
 fn ask(
     config: &WhereaboutsConfig,
-    range: (&PoolRange, &Path),
+    range: &PoolRange,
     owner: (&Entry, &str),
     requested: Option<IpAddr>,
     way: &mut Way<'_>,
@@ -266,12 +145,7 @@ impl Ipam for WhereaboutsConfig {
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
         let kubeconfig = kubeconfig(self)?;
         let boot = this_boot()?;
-        let mut way = Way {
-            boot: &boot,
-            pod: self.pod.as_ref(),
-            server: host.servers.open(&kubeconfig),
-            node: None,
-        };
+        let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
         let entry = entry(owner);
         let mut ips = Vec::new();
         let mut full = None;
@@ -285,7 +159,7 @@ impl Ipam for WhereaboutsConfig {
             let reserved =
                 held(self, range, owned, (&boot, requested)).and_then(|held| match held {
                     Some(address) => Ok(address),
-                    None => ask(self, (range, &kubeconfig), owned, requested, &mut way),
+                    None => ask(self, range, owned, requested, &mut way),
                 });
             match reserved {
                 Ok(address) => {
@@ -376,18 +250,22 @@ impl Ipam for WhereaboutsConfig {
         if is_known(&entry)? {
             return release_where(host, &|own| own.entry.is_of(&entry.id, &entry.ifname));
         }
-        let kubeconfig = kubeconfig(self)?;
-        let boot = this_boot()?;
-        let mut way = Way {
-            boot: &boot,
-            pod: self.pod.as_ref(),
-            server: host.servers.open(&kubeconfig),
-            node: None,
+        let kubeconfig = match kubeconfig(self) {
+            Ok(kubeconfig) => kubeconfig,
+            // Without one, this node has never had an address of the network.
+            Err(err) => {
+                host.log.warn(&err);
+                return Ok(Vec::new());
+            }
         };
+        let boot = this_boot()?;
+        let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
         for range in &self.ranges {
-            let sought = pool_of(self, (range, &kubeconfig), &mut way).and_then(|(place, _)| {
+            let sought = pool_of(self, range, &mut way).and_then(|(place, _)| {
                 let pod = self.pod.as_ref();
-                end(&place, (host, pod), &mut |journal| release(journal, &entry))
+                end(&place, (host, pod), &mut |journal| {
+                    steps::release(journal, &entry)
+                })
             });
             if let Err(err) = sought {
                 host.log.warn(&err);
@@ -460,7 +338,7 @@ fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<I
             continue;
         }
         match end(place, (host, None), &mut |journal| {
-            session::release_where(journal, is_gone)
+            steps::release_where(journal, is_gone)
         }) {
             Ok(some) => released.extend(some),
             Err(err) => errors.push(err),
@@ -488,14 +366,15 @@ fn end(
     {
         host.log.warn(&err);
     }
-    Ok(addresses(place.net, &released))
+    Ok(steps::addresses(place.net, &released))
 }
 
 fn pay(place: &Place, host: Host<'_>, pod: Option<&(String, String)>) -> Result<(), Error> {
-    let mut server = host.servers.open(&place.kubeconfig);
-    let node = identity(this_boot()?, pod, &mut *server)?;
+    let boot = this_boot()?;
+    let mut way = Way::new(host.servers, &place.kubeconfig, &boot, pod);
+    let node = way.node()?;
     let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-    Session::open(place, &node, &mut *server, &mut journal)?.pay()
+    Session::open(place, &node, &mut *way.server, &mut journal)?.pay()
 }
 
 #[cfg(test)]

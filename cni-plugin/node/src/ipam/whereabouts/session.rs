@@ -16,9 +16,9 @@ use braid_core::ipam::whereabouts::change::patch;
 use braid_core::ipam::whereabouts::config::PoolRange;
 use braid_core::ipam::whereabouts::fence;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, Reservation, State};
-use braid_core::ipam::whereabouts::names::{self, address, offset};
+use braid_core::ipam::whereabouts::names::{address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
-use ipnet::IpNet;
+use braid_core::ipam::whereabouts::steps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -29,20 +29,20 @@ const SPREAD: usize = 16;
 
 /// Work on a pool.
 pub struct Session<'a> {
-    place: &'a Place,
-    node: &'a Node,
-    api: &'a mut dyn Api,
+    pub(super) place: &'a Place,
+    pub(super) node: &'a Node,
+    pub(super) api: &'a mut dyn Api,
     store: &'a mut dyn Store,
     /// The journal after the last step.
-    journal: Journal,
+    pub(super) journal: Journal,
     /// Uids of reservations that the journal does not have yet, by offset.
-    reserved: BTreeMap<u128, String>,
+    pub(super) reserved: BTreeMap<u128, String>,
     /// The pool, as last read.
     pool: Option<Pool>,
     /// Addresses with a reservation of another pool.
-    refused: BTreeSet<u128>,
+    pub(super) refused: BTreeSet<u128>,
     /// Number of addresses that another node was faster to take.
-    conflicts: usize,
+    pub(super) conflicts: usize,
 }
 
 impl<'a> Session<'a> {
@@ -70,11 +70,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Returns the journal after the last step.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     /// ADD: reserves an address for an attachment, the `requested` one or the lowest free one. After
     /// an error the journal owes the address that may be reserved.
     pub fn reserve(
@@ -86,7 +81,7 @@ impl<'a> Session<'a> {
         let boot = self.node.boot.clone();
         let mut found = None;
         self.update(&mut |journal| {
-            found = take((journal, range, requested), (entry, network), &boot);
+            found = steps::take((journal, range, requested), (entry, network), &boot);
         })?;
         if let Some(found) = found {
             return self.address(found);
@@ -136,7 +131,7 @@ impl<'a> Session<'a> {
         Err(self.busy())
     }
 
-    /// Pays the node's debts: makes the pool's entries of this node those of the journal.
+    /// Pays the node's debts: brings the pool's entries of this node up to the journal.
     pub fn pay(&mut self) -> Result<(), Error> {
         let has_pool = self.journal.has_pool();
         if !has_pool && self.journal.own.is_empty() && self.journal.sought.is_empty() {
@@ -165,20 +160,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Frees the addresses of nodes that are gone.
-    pub fn free_gone(&mut self) -> Result<(), Error> {
-        if self.pool.is_none() {
-            self.read(false)?;
-        }
-        self.fence()
-    }
-
     /// Holds so many addresses of the range of the last ADD for the node's next pods, or gives back
     /// those beyond, and pays. Owed addresses are held first: they have their reservations.
     pub fn tend(&mut self, target: usize) -> Result<(), Error> {
         let (node, net) = (self.node.clone(), self.place.net);
-        self.update(&mut |journal| adjust(journal, &node, net, target))?;
-        let missing = target.saturating_sub(held(&self.journal));
+        self.update(&mut |journal| steps::adjust(journal, &node, net, target))?;
+        let missing = target.saturating_sub(steps::held(&self.journal));
         let range = self.journal.range.clone().filter(|_| missing > 0);
         if let Some(range) = range.filter(|_| self.journal.has_pool()) {
             self.hold(&range, missing)?;
@@ -201,8 +188,8 @@ impl<'a> Session<'a> {
                 .waiting
                 .retain(|waiting| is_running(waiting.process));
             let waiting = journal.waiting.len();
-            if !has_agent && held(journal) > waiting {
-                adjust(journal, &node, net, waiting);
+            if !has_agent && steps::held(journal) > waiting {
+                steps::adjust(journal, &node, net, waiting);
             }
         })
     }
@@ -243,7 +230,7 @@ impl<'a> Session<'a> {
     }
 
     /// Changes the journal in one step.
-    fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<(), Error> {
+    pub(super) fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<(), Error> {
         let reserved = &self.reserved;
         self.journal = self.store.update(&mut |journal| {
             for (at, uid) in reserved {
@@ -314,41 +301,6 @@ impl<'a> Session<'a> {
         at.is_none_or(|at| self.journal.is_taken(at) || self.refused.contains(&at))
     }
 
-    /// Reserves addresses in all ranges that have them. Returns those of which another attachment has a
-    /// reservation; they are not the node's then.
-    fn refused_of(&mut self, new: &BTreeMap<u128, Own>) -> Result<BTreeSet<u128>, Error> {
-        let mut refused = BTreeSet::new();
-        if !self.place.has_reservations {
-            return Ok(refused);
-        }
-        let mut all = Vec::new();
-        for (at, own) in new {
-            all.push((self.reservation_name(*at)?, own.entry.clone()));
-        }
-        let made = self.api.reserve_all(&all);
-        for ((at, (name, entry)), made) in new.keys().zip(&all).zip(made) {
-            let uid = match made {
-                // It may be this node's, if the answer to an earlier attempt was lost.
-                Err(Failure::Exists) => self.uid_of(name, entry, self.node)?,
-                made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
-            };
-            match uid {
-                Some(uid) => {
-                    self.reserved.insert(*at, uid);
-                }
-                None => {
-                    refused.insert(*at);
-                }
-            }
-        }
-        if !refused.is_empty() {
-            self.update(&mut |journal| journal.own.retain(|at, _| !refused.contains(at)))?;
-            self.refused.extend(&refused);
-            self.conflicts += 1;
-        }
-        Ok(refused)
-    }
-
     /// Makes the pool's entries of this node those of the journal. Then deletes the reservations of
     /// addresses that are owed.
     fn settle(&mut self) -> Result<(), Error> {
@@ -407,39 +359,6 @@ impl<'a> Session<'a> {
         self.update(&mut |journal| journal.forget(&gone))
     }
 
-    /// Deletes the reservations of addresses that are owed.
-    fn end_reservations(&mut self, gone: &BTreeMap<u128, Own>) -> Result<(), Error> {
-        let mut all = Vec::new();
-        for (at, own) in gone {
-            let name = self.reservation_name(*at)?;
-            match &own.reservation {
-                Reservation::None => {}
-                Reservation::Made(uid) => all.push((name, uid.clone())),
-                Reservation::Asked => {
-                    let uid = self.uid_of(&name, &own.entry, self.node)?;
-                    all.extend(uid.map(|uid| (name, uid)));
-                }
-            }
-        }
-        self.delete_reservations(&all)
-    }
-
-    fn delete_reservations(&mut self, all: &[(String, String)]) -> Result<(), Error> {
-        let deleted = self.api.unreserve_all(all);
-        for ((name, _), deleted) in all.iter().zip(deleted) {
-            deleted.map_err(|err| failed("delete reservation", name, &err))?;
-        }
-        Ok(())
-    }
-
-    /// Returns the uid of the reservation of a node's entry, if there is one.
-    fn uid_of(&mut self, name: &str, entry: &Entry, node: &Node) -> Result<Option<String>, Error> {
-        let found = self.api.reservation(name);
-        let found = found.map_err(|err| failed("read reservation", name, &err))?;
-        let found = found.filter(|found| found.is_of(entry, node));
-        Ok(found.map(|found| found.uid))
-    }
-
     /// Reads the pool. If it does not exist, it is made, or else the journal takes this in.
     fn read(&mut self, is_needed: bool) -> Result<(), Error> {
         let name = &self.place.name;
@@ -471,7 +390,7 @@ impl<'a> Session<'a> {
         seen.is_some_and(|seen| seen.own.get(&at) == Some(entry))
     }
 
-    fn address(&self, at: u128) -> Result<IpAddr, Error> {
+    pub(super) fn address(&self, at: u128) -> Result<IpAddr, Error> {
         let net = self.place.net;
         address(net, at).ok_or_else(|| {
             Error::internal(format!(
@@ -479,11 +398,6 @@ impl<'a> Session<'a> {
                 self.place.name
             ))
         })
-    }
-
-    fn reservation_name(&self, at: u128) -> Result<String, Error> {
-        let address = self.address(at)?;
-        Ok(names::reservation(&self.place.network, address))
     }
 
     fn full(&self, range: &PoolRange, requested: Option<IpAddr>) -> Error {
@@ -513,95 +427,13 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the offset that an attachment has, or gives it a held one.
-pub fn take(
-    (journal, range, requested): (&mut Journal, &PoolRange, Option<IpAddr>),
-    owner: (&Entry, &str),
-    boot: &str,
-) -> Option<u128> {
-    let known = journal.used_by(owner.0);
-    let found = known.or_else(|| journal.take_held(owner, boot, range, requested));
-    if found.is_some() {
-        journal.stop_waiting(owner.0);
-    }
-    found
-}
-
-/// Releases the addresses of an attachment. One that the journal does not know is looked for in the
-/// pool when the node pays.
-pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
-    journal.stop_waiting(entry);
-    if !journal.knows(entry) {
-        let key = (entry.id.clone(), entry.ifname.clone());
-        journal.sought.insert(key);
-    }
-    release_where(journal, &|own| own.entry.is_of(&entry.id, &entry.ifname))
-}
-
-/// Releases the used addresses for which `is_gone` is true.
-pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> Vec<u128> {
-    let mut released = Vec::new();
-    for (at, own) in &mut journal.own {
-        if own.state == State::Used && is_gone(own) {
-            own.state = State::Owed;
-            released.push(*at);
-        }
-    }
-    released
-}
-
-/// Returns the addresses at these offsets.
-pub fn addresses(net: IpNet, offsets: &[u128]) -> Vec<IpAddr> {
-    let all = offsets.iter().filter_map(|at| address(net, *at));
-    all.collect()
-}
-
-/// Returns the number of addresses that are held, or that will be.
-pub fn held(journal: &Journal) -> usize {
-    journal.count(State::Held) + journal.count(State::Holding)
-}
-
-/// Gives back held addresses beyond `target` and outside the range of the last ADD, and holds owed ones
-/// up to it.
-fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
-    let range = journal.range.clone();
-    let is_inside = |at: u128| {
-        let address = address(net, at);
-        range
-            .as_ref()
-            .zip(address)
-            .is_some_and(|(range, address)| range.contains(address))
-    };
-    let mut held = 0;
-    for (at, own) in &mut journal.own {
-        let is_whole = own.reservation != Reservation::Asked;
-        if matches!(own.state, State::Held | State::Holding) {
-            if held < target && is_whole && is_inside(*at) {
-                held += 1;
-            } else {
-                own.state = State::Owed;
-            }
-        }
-    }
-    for (at, own) in &mut journal.own {
-        // An entry of Whereabouts is removed, as the node's annotation does not name it.
-        let is_whole = own.reservation != Reservation::Asked && own.entry.podref.is_empty();
-        if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
-            own.entry = Entry::held_by(node);
-            own.state = State::Holding;
-            own.boot.clone_from(&node.boot);
-            held += 1;
-        }
-    }
-}
-
 /// Returns a number that differs between containers, and from one conflict to the next.
 fn spread(id: &str, conflicts: usize) -> usize {
     let step = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
     id.bytes().fold(conflicts, step)
 }
 
-fn failed(doing: &str, name: &str, err: &Failure) -> Error {
+pub(super) fn failed(doing: &str, name: &str, err: &Failure) -> Error {
     let kind = match err {
         Failure::Lasting(_) => Kind::Internal,
         Failure::Exists | Failure::Unfit | Failure::Missing | Failure::Passing(_) => Kind::TryAgain,

@@ -8,8 +8,8 @@
 //! /var/lib/braid/ipam/node.json, .lock                     name and uid of the Node, lock of its writers
 //! ```
 //!
-//! A file is replaced by rename, without fsync: the pool's annotation says what a journal that a power
-//! cut has taken knew.
+//! A file is replaced by rename, without fsync: after a power cut, the pool's annotation has the
+//! addresses of a lost journal.
 
 use crate::sys::{lock, private};
 use braid_core::cni::Error;
@@ -22,7 +22,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Folder of the journals. It survives a reboot, since what the node owes does.
+/// Folder of the journals. It survives a reboot, as debts do.
 pub const FOLDER: &str = "/var/lib/braid/ipam";
 const SUFFIX: &str = "json";
 /// Ending of the file that the agent locks.

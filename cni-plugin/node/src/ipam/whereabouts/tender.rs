@@ -5,14 +5,15 @@
 //!  journals ─► need of each pool ─► Session: tend, look ─► journals
 //! ```
 
-use super::session::{Session, held};
+use super::session::Session;
 use super::store::{self, FOLDER, JournalFile};
-use super::{remember, this_boot};
+use super::way::{failed, remember, this_boot};
 use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api::{Api, Failure};
 use braid_core::ipam::whereabouts::hold;
 use braid_core::ipam::whereabouts::journal::{Journal, Place, State};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
+use braid_core::ipam::whereabouts::steps::held;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ struct Tended {
     lock: Option<File>,
 }
 
-/// What a pool needs.
+/// Need of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Nothing,
@@ -155,8 +156,8 @@ impl Tender {
             return Ok(node.clone());
         }
         let found = api.node(&self.name);
-        let found = found.map_err(|err| super::failed("Node", &err))?;
-        let found = found.ok_or_else(|| super::failed("Node", &Failure::Missing))?;
+        let found = found.map_err(|err| failed("Node", &err))?;
+        let found = found.ok_or_else(|| failed("Node", &Failure::Missing))?;
         let node = Node {
             name: self.name.clone(),
             uid: found.uid,

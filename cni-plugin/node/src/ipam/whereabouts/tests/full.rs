@@ -1,6 +1,7 @@
 //! A pool without a free address.
 
-use super::{By, Trial, Verb, name};
+use super::calls::{By, Verb};
+use super::{Trial, name};
 use braid_core::ipam::whereabouts::pool::Entry;
 
 const LAST: usize = super::ADDRESSES;

@@ -1,70 +1,26 @@
 //! Random orders of calls on several nodes, judged by an oracle: no address is in two containers, and
 //! none is lost.
 
+mod calls;
 mod full;
 mod patch;
 mod peer;
 mod world;
 
-use super::session::{Session, release, release_where};
-use braid_core::ipam::whereabouts::api::Store;
+use braid_core::ipam::whereabouts::PoolRange;
 use braid_core::ipam::whereabouts::fence::FoundNode;
-use braid_core::ipam::whereabouts::journal::{Journal, Place};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
-use braid_core::ipam::whereabouts::{PoolRange, names};
+use calls::{By, Verb, work};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use world::{Book, Dice, Fate, Seat, Shared, World};
+use world::{Dice, Fate, Seat, World};
 
 const NODES: usize = 3;
 /// Addresses of the range.
 const ADDRESSES: usize = 5;
 const STEPS: usize = 400;
-
-/// A call on a node.
-#[derive(Debug, Clone)]
-enum Verb {
-    Add(Entry),
-    Del(Entry),
-    /// Releases the addresses of all containers but these.
-    Gc(Vec<String>),
-    /// Compares the pool with the journal.
-    Look,
-    /// Holds so many addresses, as the agent does.
-    Tend(usize),
-    /// ADD that takes a held address, or fails.
-    Take(Entry),
-    /// DEL that leaves the requests to the agent.
-    Leave(Entry),
-}
-
-impl Verb {
-    /// Returns the attachment that the call is for.
-    fn entry(&self) -> Option<&Entry> {
-        match self {
-            Self::Add(entry) | Self::Del(entry) | Self::Take(entry) | Self::Leave(entry) => {
-                Some(entry)
-            }
-            Self::Gc(_) | Self::Look | Self::Tend(_) => None,
-        }
-    }
-
-    /// True if the call sends requests, one after the other in a node.
-    fn has_requests(&self) -> bool {
-        !matches!(self, Self::Take(_) | Self::Leave(_))
-    }
-}
-
-/// The program that serves a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    Braid,
-    Whereabouts,
-}
 
 /// A container of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,100 +80,6 @@ fn boot(number: u32) -> String {
 
 fn name(number: usize) -> String {
     format!("node-{number}")
-}
-
-/// Runs a call. Returns `None` if it was killed.
-fn work(
-    seat: Seat,
-    (by, verb): (By, &Verb),
-    (node, range, has_reservations): (&Node, &PoolRange, bool),
-) -> Option<Result<Option<IpAddr>, String>> {
-    let seat = Arc::new(Mutex::new(seat));
-    let (mut api, mut store) = (Shared(Arc::clone(&seat)), Book(seat));
-    if by == By::Whereabouts {
-        let seat = &mut *api.seat();
-        return Some(match verb {
-            Verb::Add(entry) => match peer::add(seat, entry, range, has_reservations) {
-                Some(address) => Ok(Some(address)),
-                None => Err("no address".to_owned()),
-            },
-            Verb::Del(entry) => {
-                peer::del(seat, entry, range, has_reservations);
-                Ok(None)
-            }
-            Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Take(_) | Verb::Leave(_) => Ok(None),
-        });
-    }
-    let pool = Place {
-        name: peer::POOL.to_owned(),
-        net: range.net,
-        network: String::new(),
-        has_reservations,
-        kubeconfig: PathBuf::new(),
-    };
-    let view = api.clone();
-    let (process, ended) = {
-        let seat = view.seat();
-        let ended = seat.world.lock().ended.clone();
-        (u32::try_from(seat.call).unwrap_or(u32::MAX), ended)
-    };
-    let step = match verb {
-        Verb::Take(entry) => Some(take(&mut store, (entry, node), range)),
-        Verb::Leave(entry) | Verb::Del(entry) => Some(leave(&mut store, &|journal| {
-            release(journal, entry);
-        })),
-        Verb::Gc(kept) => Some(leave(&mut store, &|journal| {
-            release_where(journal, &|own| {
-                own.network == "lan" && !kept.contains(&own.entry.id)
-            });
-        })),
-        Verb::Add(entry) => Some(leave(&mut store, &|journal| journal.wait(entry, process))),
-        Verb::Look | Verb::Tend(_) => None,
-    };
-    if let Some(done) = step
-        && (!verb.has_requests() || done.is_err())
-    {
-        return (!view.is_dead()).then_some(done);
-    }
-    let done =
-        Session::open(&pool, node, &mut api, &mut store).and_then(|mut session| match verb {
-            Verb::Add(entry) => {
-                let is_running = |call: u32| !ended.contains(&(call as usize));
-                session.judge_waiting(&is_running, false)?;
-                session.reserve((entry, "lan"), range, None).map(Some)
-            }
-            Verb::Del(_) | Verb::Gc(_) => {
-                // What it cannot pay is owed.
-                let _ = session.pay();
-                Ok(None)
-            }
-            Verb::Look => session.look().map(|()| None),
-            Verb::Tend(target) => session.tend(*target).map(|()| None),
-            Verb::Take(_) | Verb::Leave(_) => Ok(None),
-        });
-    if view.is_dead() {
-        return None;
-    }
-    Some(done.map_err(|err| err.msg))
-}
-
-fn take(
-    store: &mut Book,
-    (entry, node): (&Entry, &Node),
-    range: &PoolRange,
-) -> Result<Option<IpAddr>, String> {
-    let mut held = None;
-    let taken = store.update(&mut |journal| {
-        held = super::session::take((journal, range, None), (entry, "lan"), &node.boot);
-    });
-    taken.map_err(|err| err.msg)?;
-    let address = held.and_then(|at| names::address(range.net, at));
-    address.map(Some).ok_or_else(|| "none is held".to_owned())
-}
-
-fn leave(store: &mut Book, release: &dyn Fn(&mut Journal)) -> Result<Option<IpAddr>, String> {
-    let left = store.update(&mut |journal| release(journal));
-    left.map(|_| None).map_err(|err| err.msg)
 }
 
 impl Trial {

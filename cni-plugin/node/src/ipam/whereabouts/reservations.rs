@@ -1,0 +1,92 @@
+//! Reservations of addresses: an address that ranges share is given out in one of them alone.
+
+use super::session::{Session, failed};
+use braid_core::cni::Error;
+use braid_core::ipam::whereabouts::api::Failure;
+use braid_core::ipam::whereabouts::journal::{Own, Reservation};
+use braid_core::ipam::whereabouts::names;
+use braid_core::ipam::whereabouts::pool::{Entry, Node};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Session<'_> {
+    /// Reserves addresses in all ranges that contain them. Returns the addresses that another attachment
+    /// has reserved; they are not the node's then.
+    pub(super) fn refused_of(
+        &mut self,
+        new: &BTreeMap<u128, Own>,
+    ) -> Result<BTreeSet<u128>, Error> {
+        let mut refused = BTreeSet::new();
+        if !self.place.has_reservations {
+            return Ok(refused);
+        }
+        let mut all = Vec::new();
+        for (at, own) in new {
+            all.push((self.reservation_name(*at)?, own.entry.clone()));
+        }
+        let made = self.api.reserve_all(&all);
+        for ((at, (name, entry)), made) in new.keys().zip(&all).zip(made) {
+            let uid = match made {
+                // It may be this node's, if the answer to an earlier attempt was lost.
+                Err(Failure::Exists) => self.uid_of(name, entry, self.node)?,
+                made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
+            };
+            match uid {
+                Some(uid) => {
+                    self.reserved.insert(*at, uid);
+                }
+                None => {
+                    refused.insert(*at);
+                }
+            }
+        }
+        if !refused.is_empty() {
+            self.update(&mut |journal| journal.own.retain(|at, _| !refused.contains(at)))?;
+            self.refused.extend(&refused);
+            self.conflicts += 1;
+        }
+        Ok(refused)
+    }
+
+    /// Deletes the reservations of addresses that are owed.
+    pub(super) fn end_reservations(&mut self, gone: &BTreeMap<u128, Own>) -> Result<(), Error> {
+        let mut all = Vec::new();
+        for (at, own) in gone {
+            let name = self.reservation_name(*at)?;
+            match &own.reservation {
+                Reservation::None => {}
+                Reservation::Made(uid) => all.push((name, uid.clone())),
+                Reservation::Asked => {
+                    let uid = self.uid_of(&name, &own.entry, self.node)?;
+                    all.extend(uid.map(|uid| (name, uid)));
+                }
+            }
+        }
+        self.delete_reservations(&all)
+    }
+
+    pub(super) fn delete_reservations(&mut self, all: &[(String, String)]) -> Result<(), Error> {
+        let deleted = self.api.unreserve_all(all);
+        for ((name, _), deleted) in all.iter().zip(deleted) {
+            deleted.map_err(|err| failed("delete reservation", name, &err))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the uid of the reservation of a node's entry, if there is one.
+    pub(super) fn uid_of(
+        &mut self,
+        name: &str,
+        entry: &Entry,
+        node: &Node,
+    ) -> Result<Option<String>, Error> {
+        let found = self.api.reservation(name);
+        let found = found.map_err(|err| failed("read reservation", name, &err))?;
+        let found = found.filter(|found| found.is_of(entry, node));
+        Ok(found.map(|found| found.uid))
+    }
+
+    pub(super) fn reservation_name(&self, at: u128) -> Result<String, Error> {
+        let address = self.address(at)?;
+        Ok(names::reservation(&self.place.network, address))
+    }
+}
