@@ -78,7 +78,6 @@ fn ask(
         .update(&mut |journal| journal.wait(owner.0, std::process::id()))?;
     let mut journal = JournalFile::lock(folder, &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
-    let is_running = |process: u32| Path::new(&format!("/proc/{process}")).exists();
     session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
     session.reserve(owner, &part, requested)
 }
@@ -299,19 +298,27 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
     }
 }
 
+/// True if the process of a call runs.
+fn is_running(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
 /// Without an agent: gives entries that were held the ids of their containers, as the last of several
-/// calls that waited. By these ids, Whereabouts finds them after a downgrade.
+/// calls that waited, and gives back the others. By these ids, Whereabouts finds entries after a
+/// downgrade.
 fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), Error> {
     let folder = Path::new(FOLDER);
     for journal in journals_of(config)? {
         if let Some(place) = &journal.place
             && journal.waiting.is_empty()
-            && journal.is_behind()
+            && (journal.is_behind() || steps::held(&journal) > 0)
             && !store::has_agent(folder, &place.name)
         {
             let node = way.node()?;
             let mut file = JournalFile::lock(folder, &place.name)?;
-            Session::open(place, &node, &mut *way.server, &mut file)?.pay()?;
+            let mut session = Session::open(place, &node, &mut *way.server, &mut file)?;
+            session.judge_waiting(&is_running, false)?;
+            session.pay()?;
         }
     }
     Ok(())
@@ -374,7 +381,9 @@ fn pay(place: &Place, host: Host<'_>, pod: Option<&(String, String)>) -> Result<
     let mut way = Way::new(host.servers, &place.kubeconfig, &boot, pod);
     let node = way.node()?;
     let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-    Session::open(place, &node, &mut *way.server, &mut journal)?.pay()
+    let mut session = Session::open(place, &node, &mut *way.server, &mut journal)?;
+    session.judge_waiting(&is_running, false)?;
+    session.pay()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ use std::net::IpAddr;
 
 /// Largest number of changes for one call. Each further one follows a change by another node.
 const TRIES: usize = 100;
+/// Number of times that addresses with a reservation and without an entry are tried again.
+const ROUNDS: usize = 5;
 /// Number of free addresses from which one is chosen after a conflict.
 const SPREAD: usize = 16;
 
@@ -89,7 +91,7 @@ impl<'a> Session<'a> {
         if !self.journal.has_pool() {
             self.read(true)?;
         }
-        let mut has_fenced = false;
+        let (mut has_fenced, mut rounds) = (false, 0);
         for _ in 0..TRIES {
             let Some(at) = self.candidate(range, requested, entry) else {
                 // Addresses that the node owes are free after they are paid.
@@ -97,11 +99,16 @@ impl<'a> Session<'a> {
                     self.settle()?;
                 } else if self.pool.is_none() {
                     self.read(true)?;
-                } else if has_fenced {
-                    return Err(self.full(range, requested));
-                } else {
+                } else if !has_fenced {
                     self.fence()?;
                     has_fenced = true;
+                } else if !self.refused.is_empty() && rounds < ROUNDS {
+                    // The reservation may be of a call that does not get the address, and goes.
+                    self.refused.clear();
+                    self.pool = None;
+                    rounds += 1;
+                } else {
+                    return Err(self.full(range, requested));
                 }
                 continue;
             };
@@ -196,7 +203,9 @@ impl<'a> Session<'a> {
 
     /// Returns free addresses for the other calls that wait.
     fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
+        // One of them is this call.
         let others = self.journal.waiting.len().saturating_sub(1);
+        let others = others.saturating_sub(steps::held(&self.journal));
         self.to_hold(range, others, Some(at))
     }
 
@@ -409,8 +418,8 @@ impl<'a> Session<'a> {
         let used = self.journal.taken.len() + self.journal.own.len();
         let excluded = range.exclude.len();
         let why = format!(
-            "no address of {}-{} is free: IPPool {name} has {used} in use, {} are reserved by other \
-             ranges, and {excluded} networks are excluded",
+            "no address of {}-{} is free: IPPool {name} has {used} in use, {} without an entry are \
+             reserved, and {excluded} networks are excluded",
             range.first,
             range.last,
             self.refused.len()

@@ -101,12 +101,56 @@ fn a_call_holds_addresses_for_the_calls_that_wait() {
     journal.wait(&entry(1), 1);
     journal.wait(&entry(2), 2);
     drop(state);
+    // Its first candidate has a reservation of another pool.
+    let passing = serde_json::json!({"uid": "other", "id": "other"});
+    let name = "10.0.0.1".to_owned();
+    trial
+        .world
+        .lock()
+        .objects
+        .reservations
+        .insert(name, passing);
     add(&trial, 0, 0).expect("a free address");
-    assert_eq!(trial.world.lock().objects.reservations.len(), 3);
+    assert_eq!(trial.world.lock().objects.reservations.len(), 4);
     trial.call(0, &Verb::Take(entry(1))).expect("a held one");
     // The other was killed: its DEL ends the wait, and the next call gives the address back.
     trial.call(0, &Verb::Leave(entry(2))).expect("a DEL");
     add(&trial, 0, 3).expect("a held address, or a free one");
     trial.call(0, &Verb::Tend(0)).expect("an answer");
-    assert_eq!(trial.world.lock().objects.reservations.len(), 3);
+    assert_eq!(trial.world.lock().objects.reservations.len(), 4);
+}
+
+#[test]
+fn an_address_that_another_call_reserves_meanwhile_is_tried_again() {
+    let mut trial = full();
+    trial.has_reservations = true;
+    trial.call(0, &Verb::Del(entry(0))).expect("a DEL");
+    // Another node has made the reservation, and has lost the race for the entry.
+    let passing = serde_json::json!({"uid": "other", "id": "other"});
+    let reservation = |trial: &Trial| {
+        let state = &mut *trial.world.lock();
+        let pool = super::world::parse(&state.objects.pools[super::peer::POOL]);
+        let at = [1, 2, 4, 5, 6]
+            .into_iter()
+            .find(|at| !pool.entries.contains_key(at));
+        format!("10.0.0.{}", at.expect("a free address"))
+    };
+    let name = reservation(&trial);
+    trial
+        .world
+        .lock()
+        .objects
+        .reservations
+        .insert(name.clone(), passing);
+    trial.start(1, By::Braid, Verb::Add(entry(LAST)));
+    // Until the call has met the reservation.
+    for _ in 0..8 {
+        trial.world.go_on(0, super::Fate::Done);
+    }
+    assert!(trial.world.lock().ended.is_empty(), "the ADD still runs");
+    trial.world.lock().objects.reservations.remove(&name);
+    trial.end_calls();
+    let state = trial.world.lock();
+    let pool = super::world::parse(&state.objects.pools[super::peer::POOL]);
+    assert_eq!(pool.entries.len(), LAST);
 }
