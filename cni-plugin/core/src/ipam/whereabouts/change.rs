@@ -91,6 +91,7 @@ mod tests {
             has_annotations: true,
             has_allocations: true,
             nodes: 1,
+            rank: 0,
         };
         let wanted: BTreeMap<_, _> = [(6, entry("kept")), (9, entry("new"))].into();
         let change = patch(&seen, &node(), &wanted);

@@ -1,13 +1,13 @@
 //! Configuration of the IPAM plugin `whereabouts`.
 
 use super::numbers;
+use super::range::{PoolRange, usable};
 use crate::cni::address::parse_ip;
 use crate::cni::{CniArgs, Dns, Error, IpConfig, Json, NetConf, Route};
 use crate::ipam::Lease;
 use crate::ipam::host_local::config::{args_ips, one_per_family};
 use crate::ipam::range::{from_bits, to_bits};
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -46,23 +46,6 @@ pub struct WhereaboutsConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace and name of the pod, from `CNI_ARGS`.
     pub pod: Option<(String, String)>,
-}
-
-/// A range whose addresses are in a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolRange {
-    /// The network, without host bits.
-    pub net: IpNet,
-    /// Prefix length of the assigned addresses.
-    pub prefix_len: u8,
-    /// First address that may be assigned.
-    pub first: IpAddr,
-    /// Last address that may be assigned.
-    pub last: IpAddr,
-    /// Networks with addresses that are not assigned.
-    pub exclude: Vec<IpNet>,
-    /// Gateway of the range, which is not assigned.
-    pub gateway: Option<IpAddr>,
 }
 
 impl WhereaboutsConfig {
@@ -156,74 +139,6 @@ impl WhereaboutsConfig {
             routes: self.routes.clone(),
             dns: self.dns.clone(),
         }
-    }
-}
-
-impl PoolRange {
-    /// True if the address may be assigned: it is between the first and the last, neither excluded
-    /// nor the gateway.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let is_inside = address.is_ipv4() == self.first.is_ipv4()
-            && (self.first..=self.last).contains(&address);
-        is_inside
-            && self.gateway != Some(address)
-            && !self.exclude.iter().any(|net| net.contains(&address))
-    }
-
-    /// Returns the part of the range that a node may assign addresses of; `None` if it has none.
-    pub fn slice(&self, net: IpNet) -> Option<Self> {
-        let (first, last) = usable(net);
-        let slice = Self {
-            net,
-            first: first.max(self.first),
-            last: last.min(self.last),
-            ..self.clone()
-        };
-        let is_inside = self.net.contains(&net) && slice.first <= slice.last;
-        is_inside.then_some(slice)
-    }
-
-    /// Returns the number of addresses that may be assigned.
-    pub fn capacity(&self) -> u128 {
-        let is_ipv4 = self.first.is_ipv4();
-        let (first, last) = (to_bits(self.first), to_bits(self.last));
-        let mut excluded: Vec<(u128, u128)> = self
-            .exclude
-            .iter()
-            .filter(|net| matches!(net, IpNet::V4(_)) == is_ipv4)
-            .map(|net| (to_bits(net.network()), to_bits(net.broadcast())))
-            .collect();
-        let gateway = self.gateway.filter(|gateway| gateway.is_ipv4() == is_ipv4);
-        excluded.extend(gateway.map(|gateway| (to_bits(gateway), to_bits(gateway))));
-        excluded.sort_unstable();
-        let (mut capacity, mut next) = (0, first);
-        for (start, end) in excluded {
-            let end_of_gap = start.min(last.saturating_add(1));
-            capacity += end_of_gap.saturating_sub(next);
-            next = next.max(end.saturating_add(1));
-        }
-        capacity + last.saturating_add(1).saturating_sub(next)
-    }
-
-    /// Returns the addresses that may be assigned and that `is_taken` does not hold, lowest first.
-    pub fn free(&self, is_taken: impl Fn(IpAddr) -> bool) -> impl Iterator<Item = IpAddr> {
-        let is_ipv4 = self.first.is_ipv4();
-        let last = to_bits(self.last);
-        let mut next = Some(to_bits(self.first));
-        std::iter::from_fn(move || {
-            while let Some(bits) = next.filter(|bits| *bits <= last) {
-                let address = from_bits(bits, is_ipv4);
-                let excluded = self.exclude.iter().find(|net| net.contains(&address));
-                next = excluded
-                    .map_or(bits, |net| to_bits(net.broadcast()))
-                    .checked_add(1);
-                let is_gateway = self.gateway == Some(address);
-                if excluded.is_none() && !is_gateway && !is_taken(address) {
-                    return Some(address);
-                }
-            }
-            None
-        })
     }
 }
 
@@ -344,20 +259,6 @@ fn network(text: &str) -> Result<(IpNet, Option<(IpAddr, IpAddr)>), Error> {
         return Err(Error::config(why));
     }
     Ok((last.trunc(), Some((first, last.addr()))))
-}
-
-/// Returns the first and the last address that may be assigned: all but the network address and the
-/// last one, or both addresses of a /31 and a /127, or the only one of a /32 and a /128.
-fn usable(net: IpNet) -> (IpAddr, IpAddr) {
-    let (network, last) = (to_bits(net.network()), to_bits(net.broadcast()));
-    let is_ipv4 = matches!(net, IpNet::V4(_));
-    if last - network < 2 {
-        return (from_bits(network, is_ipv4), from_bits(last, is_ipv4));
-    }
-    (
-        from_bits(network + 1, is_ipv4),
-        from_bits(last - 1, is_ipv4),
-    )
 }
 
 fn address_alone(text: &str) -> Result<IpAddr, Error> {

@@ -9,9 +9,9 @@
 //!     ▲─────────────────┘
 //! ```
 
-use super::config::PoolRange;
 use super::names;
 use super::pool::{Entry, Node, Note, Pool};
+use super::range::PoolRange;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,8 +83,10 @@ pub struct Seen {
     pub has_annotations: bool,
     /// True if `spec.allocations` is a map.
     pub has_allocations: bool,
-    /// Number of nodes with an annotation.
+    /// Number of nodes with an annotation, this one included.
     pub nodes: usize,
+    /// Number of those before this node, in the order of their keys.
+    pub rank: usize,
 }
 
 /// An address of this node.
@@ -181,6 +183,9 @@ impl Journal {
             own.insert(*offset, entry.clone());
         }
         let before = self.seen.as_ref().map_or(0, |seen| seen.seq);
+        let key = node.key();
+        let keys = pool.notes().map(|(_, note)| note.node.key());
+        let others: Vec<String> = keys.filter(|other| *other != key).collect();
         self.seen = Some(Seen {
             uid: pool.uid.clone(),
             seq: note.map_or(0, |note| note.seq).max(before),
@@ -188,7 +193,8 @@ impl Journal {
             own,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
-            nodes: pool.notes().count(),
+            nodes: others.len() + 1,
+            rank: others.iter().filter(|other| **other < key).count(),
         });
         self.own.len() > known
     }

@@ -28,6 +28,8 @@ pub mod journal;
 pub mod names;
 mod numbers;
 pub mod pool;
+pub mod range;
 pub mod steps;
 
-pub use config::{PoolRange, WhereaboutsConfig};
+pub use config::WhereaboutsConfig;
+pub use range::PoolRange;

@@ -1,9 +1,9 @@
 //! Steps of a journal: decisions without requests.
 
-use super::config::PoolRange;
 use super::journal::{Journal, Own, Reservation, State};
 use super::names::address;
 use super::pool::{Entry, Node};
+use super::range::PoolRange;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -42,6 +42,18 @@ pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> V
         }
     }
     released
+}
+
+/// Returns the free addresses of a range in the order in which the node takes them: the lowest first
+/// if it is alone, otherwise those of its own part first.
+pub fn free(
+    journal: &Journal,
+    range: &PoolRange,
+    is_taken: impl Fn(IpAddr) -> bool,
+) -> impl Iterator<Item = IpAddr> {
+    let seen = journal.seen.as_ref();
+    let (rank, nodes) = seen.map_or((0, 1), |seen| (seen.rank, seen.nodes));
+    range.free_from(rank, nodes, is_taken)
 }
 
 /// Returns the addresses at these offsets.

@@ -101,28 +101,26 @@ fn journals_of(config: &WhereaboutsConfig) -> Result<Vec<Journal>, Error> {
     Ok(found)
 }
 
-/// Returns the lowest free address of a range by the journals.
-fn lowest(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
-    let pools: Vec<(&Journal, IpNet)> = journals
+/// Returns the address of a range that the node would take next, by the journals.
+fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
+    let mut parts: Vec<(&Journal, PoolRange)> = journals
         .iter()
-        .filter_map(|journal| Some((journal, journal.place.as_ref()?.net)))
-        .filter(|(_, net)| range.net.contains(net))
+        .filter_map(|journal| Some((journal, range.slice(journal.place.as_ref()?.net)?)))
         .collect();
     // Without a journal the node has assigned no address yet.
-    let parts = match pools.as_slice() {
-        [] => vec![range.clone()],
-        pools => pools
-            .iter()
-            .filter_map(|(_, net)| range.slice(*net))
-            .collect(),
-    };
-    let is_taken = |address: IpAddr| {
-        let mut pools = pools.iter();
-        pools.any(|(journal, net)| {
-            names::offset(*net, address).is_some_and(|at| journal.is_taken(at))
-        })
-    };
-    parts.iter().find_map(|part| part.free(is_taken).next())
+    let none = Journal::default();
+    if parts.is_empty() {
+        parts.push((&none, range.clone()));
+    }
+    let mut next = parts.iter().filter_map(|(journal, part)| {
+        let is_taken = |address| {
+            let place = journal.place.as_ref();
+            let at = place.and_then(|place| names::offset(place.net, address));
+            at.is_some_and(|at| journal.is_taken(at))
+        };
+        steps::free(journal, part, is_taken).next()
+    });
+    next.next()
 }
 
 impl Ipam for WhereaboutsConfig {
@@ -190,7 +188,7 @@ impl Ipam for WhereaboutsConfig {
         let journals = journals_of(self)?;
         let mut ips = Vec::new();
         for range in &self.ranges {
-            let free = lowest(range, &journals);
+            let free = next(range, &journals);
             ips.extend(free.map(|address| in_range(range, address)));
             if self.is_first && !ips.is_empty() {
                 break;
@@ -237,7 +235,7 @@ impl Ipam for WhereaboutsConfig {
         opened.map_err(|err| Error::not_available(format!("open {}: {err}", path.display())))?;
         let journals = journals_of(self)?;
         let mut ranges = self.ranges.iter();
-        let full = ranges.find(|range| lowest(range, &journals).is_none());
+        let full = ranges.find(|range| next(range, &journals).is_none());
         Ok(full.map(|range| format!("no address of {} is free", range.net)))
     }
 

@@ -13,11 +13,11 @@
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
-use braid_core::ipam::whereabouts::config::PoolRange;
 use braid_core::ipam::whereabouts::fence;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, Reservation, State};
 use braid_core::ipam::whereabouts::names::{address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
+use braid_core::ipam::whereabouts::range::PoolRange;
 use braid_core::ipam::whereabouts::steps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -119,6 +119,8 @@ impl<'a> Session<'a> {
                 journal.own.extend(new.clone());
             })?;
             if self.refused_of(&new)?.contains(&at) {
+                // Other nodes have changed the pool since this one has read it.
+                self.read(true)?;
                 continue;
             }
             self.settle()?;
@@ -212,8 +214,8 @@ impl<'a> Session<'a> {
     fn to_hold(&self, range: &PoolRange, number: usize, but: Option<u128>) -> BTreeMap<u128, Own> {
         let net = self.place.net;
         let is_taken = |address| self.is_taken(address) || offset(net, address) == but;
-        let free = range.free(is_taken).take(number);
         let own = self.own(&Entry::held_by(self.node), "", State::Holding);
+        let free = steps::free(&self.journal, range, is_taken).take(number);
         free.filter_map(|address| Some((offset(net, address)?, own.clone())))
             .collect()
     }
@@ -284,8 +286,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns the address to try next: the lowest free one. After a conflict it is one of the next
-    /// few, since the node that was faster goes on from the lowest one too.
+    /// Returns the address to try next: the node's first free one. After a conflict it is one of the
+    /// next few, since the node that was faster goes on from there too.
     fn candidate(
         &self,
         range: &PoolRange,
@@ -295,9 +297,10 @@ impl<'a> Session<'a> {
         let is_taken = |address: IpAddr| self.is_taken(address);
         let free = match requested {
             Some(requested) => Some(requested).filter(|address| !is_taken(*address)),
-            None if self.conflicts == 0 => range.free(is_taken).next(),
             None => {
-                let next: Vec<IpAddr> = range.free(is_taken).take(SPREAD).collect();
+                let number = if self.conflicts == 0 { 1 } else { SPREAD };
+                let free = steps::free(&self.journal, range, is_taken);
+                let next: Vec<IpAddr> = free.take(number).collect();
                 let chosen = spread(&entry.id, self.conflicts) % next.len().max(1);
                 next.get(chosen).copied()
             }
