@@ -7,10 +7,12 @@ use super::del::recorded_call;
 use super::edit::refuse_unseen_leases;
 use super::leases;
 use super::orphans::{records, sweep_empty};
+use super::pods::claims::free_in_pools;
 use super::recorded;
 use super::teardown::Teardown;
 use crate::apply::host::Machine;
 use crate::ipam::host_local::claimed;
+use crate::ipam::whereabouts;
 use crate::store::holder::is_gone;
 use crate::store::record::Record;
 use braid_core::cni::Error;
@@ -92,16 +94,32 @@ fn try_detach(listed: &Record, machine: &dyn Machine) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// Claims that hold addresses on this node, by lease folder.
-pub type Held = BTreeMap<PathBuf, BTreeSet<String>>;
+/// Claims with addresses on this node.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Owners of leases, by lease folder.
+    folders: BTreeMap<PathBuf, BTreeSet<String>>,
+    /// Uids in cluster-wide pools.
+    in_pools: BTreeSet<String>,
+}
+
+impl Held {
+    /// True if no claim has an address.
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty() && self.in_pools.is_empty()
+    }
+}
 
 /// Returns the claims that hold addresses.
 pub fn claims(machine: &dyn Machine) -> Result<Held, Error> {
-    let mut held = Held::new();
+    let mut held = Held {
+        in_pools: whereabouts::claims::uids()?,
+        ..Held::default()
+    };
     for folder in leases::folders(&records(machine)?, machine.root()) {
         let owners = claimed::owners(&folder)?;
         if !owners.is_empty() {
-            held.insert(folder, owners);
+            held.folders.insert(folder, owners);
         }
     }
     Ok(held)
@@ -111,12 +129,17 @@ pub fn claims(machine: &dyn Machine) -> Result<Held, Error> {
 /// after `held`. Returns the number of addresses.
 pub fn release(held: &Held, uids: &BTreeSet<String>, machine: &dyn Machine) -> Result<u64, Error> {
     let (mut count, mut errors) = (0, Vec::new());
-    for (folder, owners) in held {
+    match free_in_pools(&held.in_pools, uids, machine) {
+        Ok(freed) => count += freed,
+        Err(err) => errors.push(err),
+    }
+    for (folder, owners) in &held.folders {
         let node = leases::node_state(folder, machine);
         match claimed::free(folder, owners, uids, node.host()) {
-            Ok(freed) => count += u64::try_from(freed.len()).unwrap_or_default(),
+            Ok(freed) => count += freed.len(),
             Err(err) => errors.push(err),
         }
     }
-    Error::joined(&errors).map(|()| count)
+    Error::joined(&errors)?;
+    Ok(u64::try_from(count).unwrap_or_default())
 }

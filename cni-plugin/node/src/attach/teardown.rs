@@ -256,13 +256,13 @@ impl Teardown<'_> {
             (Runner::Foreign, _) => &item.conf.plugin,
             (_, AddressSource::Foreign(ipam)) => ipam,
             (_, AddressSource::NoIpam) => return Ok(()),
-            // The addresses belong to the claim.
-            (_, AddressSource::Ours(_)) if wanted.claim.is_some() => return Ok(()),
             (_, AddressSource::Ours(ipam)) => {
                 let known = NodeState::of(host.root(), chain.network(), host.log());
-                return ipam
-                    .release(&chain.owner(attachment), known.host_of(attachment))
-                    .map(drop);
+                let (owner, host) = (wanted.lease_owner(), known.host_of(attachment));
+                return match wanted.claim {
+                    Some(_) => ipam.release_claimed(&owner, host),
+                    None => ipam.release(&owner, host).map(drop),
+                };
             }
         };
         let is_begun = self

@@ -53,6 +53,16 @@ pub trait Ipam: Debug {
         self.reserve(owner, host)
     }
 
+    /// True if claims keep their addresses.
+    fn keeps_claims(&self) -> bool {
+        false
+    }
+
+    /// DEL for the claim `owner`, which keeps its addresses.
+    fn release_claimed(&self, _owner: &Owner, _host: Host<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Dry run: returns the lease that [`Ipam::reserve`] would give a new owner now. Writes and
     /// reserves nothing.
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error>;

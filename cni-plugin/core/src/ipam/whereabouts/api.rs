@@ -78,7 +78,14 @@ impl Reserved {
         if self.container_id.is_empty() {
             return !entry.podref.is_empty() && self.podref == entry.podref;
         }
-        self.container_id == entry.id || self.container_id == Entry::held_by(node).id
+        let is_held = entry.claim().is_none() && self.container_id == Entry::held_by(node).id;
+        is_held || self.container_id == entry.holder(node)
+    }
+
+    /// True if a node has made it for an entry of a claim.
+    pub fn is_of_claim(&self, entry: &Entry) -> bool {
+        let node = self.container_id.strip_prefix(&*entry.id);
+        entry.claim().is_some() && node.is_some_and(|node| node.starts_with('@'))
     }
 }
 

@@ -29,11 +29,17 @@ pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>) -> Value 
         if wanted.get(offset) != Some(entry) {
             let id = json!({"op": "test", "path": field(*offset, "/id"), "value": entry.id});
             patch.push(id);
-            patch.push(json!({"op": "remove", "path": field(*offset, "")}));
+            // A claim keeps its entry. The annotation no longer names it.
+            if entry.claim().is_none() {
+                patch.push(json!({"op": "remove", "path": field(*offset, "")}));
+            }
         }
     }
     for (offset, entry) in wanted {
-        if seen.own.get(offset) != Some(entry) {
+        if seen.claims.get(offset) == Some(entry) {
+            let id = json!({"op": "test", "path": field(*offset, "/id"), "value": entry.id});
+            patch.push(id);
+        } else if seen.own.get(offset) != Some(entry) {
             let path = field(*offset, "");
             patch.push(json!({"op": "test", "path": path, "value": Value::Null}));
             patch.push(json!({"op": "add", "path": path, "value": entry}));
@@ -90,6 +96,7 @@ mod tests {
             own: [(5, entry("gone")), (6, entry("kept"))].into(),
             has_annotations: true,
             has_allocations: true,
+            claims: BTreeMap::new(),
             nodes: 1,
             rank: 0,
         };

@@ -79,6 +79,8 @@ pub struct Seen {
     pub seq: u64,
     /// Entries of this node.
     pub own: BTreeMap<u128, Entry>,
+    /// Entries of claims that this node's annotation does not name.
+    pub claims: BTreeMap<u128, Entry>,
     /// True if the pool has annotations, and a map of entries.
     pub has_annotations: bool,
     /// True if `spec.allocations` is a map.
@@ -132,6 +134,13 @@ pub enum Reservation {
     Made(String),
 }
 
+impl Own {
+    /// True if the pool must have it.
+    fn is_wanted(&self) -> bool {
+        self.state != State::Owed
+    }
+}
+
 impl Journal {
     /// Takes in the pool as read from the API server, or as it answered to a change.
     ///
@@ -147,15 +156,25 @@ impl Journal {
         let held = Entry::held_by(node);
         let is_earlier = note.as_ref().is_some_and(|it| it.node.boot != node.boot);
         let is_lost = self.seen.is_none() && !is_earlier;
-        let mut own = BTreeMap::new();
+        let (mut own, mut claims) = (BTreeMap::new(), BTreeMap::new());
         self.sought.retain(|key| !sought.contains(key));
-        let known = self.own.len();
+        let mut has_found = false;
         self.taken.clear();
         for (offset, entry) in &pool.entries {
             let is_noted = *entry == held
                 || note
                     .as_ref()
                     .is_some_and(|note| note.has(*offset, &entry.id));
+            if entry.claim().is_some() && !is_noted {
+                claims.insert(*offset, entry.clone());
+                // A claim that this node used has its address for itself again.
+                self.own
+                    .retain(|at, own| at != offset || own.entry != *entry || own.is_wanted());
+                if self.own.get(offset).is_none_or(|own| own.entry != *entry) {
+                    self.taken.insert(*offset);
+                }
+                continue;
+            }
             let key = (entry.id.clone(), entry.ifname.clone());
             let is_sought = sought.contains(&key);
             match self.own.get_mut(offset) {
@@ -170,6 +189,7 @@ impl Journal {
                     let is_used = is_lost && !is_sought && *entry != held;
                     let state = if is_used { State::Used } else { State::Owed };
                     self.own.insert(*offset, found(entry, state, note.as_ref()));
+                    has_found = true;
                 }
                 _ => {
                     // An attachment of the journal has lost the address. It goes first.
@@ -191,12 +211,13 @@ impl Journal {
             seq: note.map_or(0, |note| note.seq).max(before),
             note: text,
             own,
+            claims,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
             nodes: others.len() + 1,
             rank: others.iter().filter(|other| **other < key).count(),
         });
-        self.own.len() > known
+        has_found
     }
 
     /// Takes in that the pool does not exist.
@@ -235,6 +256,28 @@ impl Journal {
     pub fn knows(&self, owner: &Entry) -> bool {
         let mut own = self.own.values();
         own.any(|own| own.entry.is_of(&owner.id, &owner.ifname))
+    }
+
+    /// Returns the offset of a claim's address in a range, the `requested` one or any. This node may
+    /// still owe the end of an earlier use.
+    pub fn claimed(
+        &self,
+        claim: &Entry,
+        range: &PoolRange,
+        requested: Option<IpAddr>,
+    ) -> Option<u128> {
+        let net = self.place.as_ref()?.net;
+        let is_wanted = |address: IpAddr| {
+            range.contains(address) && requested.is_none_or(|requested| requested == address)
+        };
+        claim.claim()?;
+        let own = self.own.iter().map(|(offset, own)| (offset, &own.entry));
+        let own = own.filter(|(offset, _)| !self.taken.contains(offset));
+        let mut all = own.chain(&self.seen.as_ref()?.claims);
+        let found = all.find(|(offset, entry)| {
+            *entry == claim && names::address(net, **offset).is_some_and(is_wanted)
+        });
+        found.map(|(offset, _)| *offset)
     }
 
     /// True if another node, or another attachment of this one, has the address.

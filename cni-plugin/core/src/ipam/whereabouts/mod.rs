@@ -20,6 +20,7 @@
 
 pub mod api;
 pub mod change;
+pub mod claims;
 pub mod config;
 pub mod fence;
 pub mod flat;

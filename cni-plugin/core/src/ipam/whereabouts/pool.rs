@@ -19,6 +19,8 @@ use std::fmt::Write;
 const KEY: &str = "ipam.braid.io/";
 /// Start of the id of an entry that no container has. A container id has no colon.
 const HELD: &str = "braid:";
+/// Start of the id of a claim's entry.
+const CLAIM: &str = "claim:";
 /// Characters of an entry's id in an annotation.
 const SHORT: usize = 8;
 
@@ -39,7 +41,8 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entry {
-    /// Container id of an attachment, or `braid:` and the name of the node that holds the address.
+    /// Container id of an attachment, or `braid:` and the name of the node that holds the address, or
+    /// `claim:` and the uid of an IPAMClaim.
     pub id: String,
     /// `namespace/name` of its pod. Empty in entries of braid: Whereabouts' reconciler skips these, and
     /// its ADD takes none of them over.
@@ -61,6 +64,29 @@ impl Entry {
     /// True if a node holds the address for its next pods.
     pub fn is_held(&self) -> bool {
         self.id.starts_with(HELD)
+    }
+
+    /// Returns the entry of an IPAMClaim with this uid. It stays in the pool until the claim is deleted.
+    /// The annotation of a node names it while an attachment there has the address.
+    pub fn of_claim(uid: &str) -> Self {
+        Self {
+            id: format!("{CLAIM}{uid}"),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the uid of the IPAMClaim that has the address.
+    pub fn claim(&self) -> Option<&str> {
+        self.id.strip_prefix(CLAIM)
+    }
+
+    /// Returns the `spec.containerid` of the reservations that a node makes for the entry. A claim may
+    /// be used on several nodes, so its reservations name the node too.
+    pub fn holder(&self, node: &Node) -> String {
+        match self.claim() {
+            Some(_) => format!("{}@{}", self.id, node.name),
+            None => self.id.clone(),
+        }
     }
 
     /// True if the entry is that of an attachment: a container and an interface.

@@ -14,7 +14,12 @@ pub fn take(
     boot: &str,
 ) -> Option<u128> {
     let known = journal.used_by(owner.0);
-    let found = known.or_else(|| journal.take_held(owner, boot, range, requested));
+    // The pool has a claim's address before the pod has it, as another node may be next.
+    let is_claim = owner.0.claim().is_some();
+    let found = known.or_else(|| match is_claim {
+        true => None,
+        false => journal.take_held(owner, boot, range, requested),
+    });
     if found.is_some() {
         journal.stop_waiting(owner.0);
     }
@@ -25,7 +30,7 @@ pub fn take(
 /// pool when the node pays.
 pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
     journal.stop_waiting(entry);
-    if !journal.knows(entry) {
+    if !journal.knows(entry) && entry.claim().is_none() {
         let key = (entry.id.clone(), entry.ifname.clone());
         journal.sought.insert(key);
     }
@@ -90,8 +95,10 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
         }
     }
     for (at, own) in &mut journal.own {
-        // An entry of Whereabouts is removed, as the node's annotation does not name it.
-        let is_whole = own.reservation != Reservation::Asked && own.entry.podref.is_empty();
+        // An entry of Whereabouts is removed, as the node's annotation does not name it. That of a
+        // claim stays.
+        let is_own = own.entry.podref.is_empty() && own.entry.claim().is_none();
+        let is_whole = own.reservation != Reservation::Asked && is_own;
         if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
             own.entry = Entry::held_by(node);
             own.state = State::Holding;

@@ -3,18 +3,19 @@
 
 use super::refusal::of_source;
 use crate::apply::host::Machine;
-use crate::attach::chain::Chain;
+use crate::attach::chain::{AddressSource, Chain};
 use crate::attach::invocation::Wanted;
 use crate::attach::leases::network_of;
 use crate::attach::liveness::NodeState;
 use crate::attach::recorded::host_locals;
 use crate::ipam::host_local::claimed;
+use crate::ipam::whereabouts;
 use crate::source::cluster::Cluster;
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
 use braid_core::cni::{AddResult, Error, Kind};
 use braid_core::ipam::Claim;
-use braid_core::k8s::ipam_claim::{self, addresses, filled, other_owner, owner};
+use braid_core::k8s::ipam_claim::{self, addresses, filled, other_owner, owner, uid_of_owner};
 use braid_core::k8s::network::Network;
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Source, SourceError};
@@ -23,13 +24,15 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Returns the claim that a network refers to, if the network uses braid's `host-local`. Other
-/// IPAMs read claims themselves.
+/// Returns the claim that a network refers to, if an IPAM of braid keeps its addresses. Foreign IPAMs
+/// read claims themselves.
 pub(super) fn reference<'n>(network: &'n Network, chain: &Chain) -> Option<&'n ObjectName> {
-    network
-        .ipam_claim
-        .as_ref()
-        .filter(|_| host_locals(chain).next().is_some())
+    network.ipam_claim.as_ref().filter(|_| keeps_claims(chain))
+}
+
+fn keeps_claims(chain: &Chain) -> bool {
+    let mut addresses = chain.items.iter().map(|item| &item.addresses);
+    addresses.any(|addresses| matches!(addresses, AddressSource::Ours(ipam) if ipam.keeps_claims()))
 }
 
 /// Converts an `IPAMClaim` object to a claim for the IPAM. Fails if another network of the pod, or
@@ -141,22 +144,27 @@ pub(super) fn free(
     machine: &dyn Machine,
     cluster: &dyn Cluster,
 ) -> Result<bool, Error> {
+    // Read before the list of claims: one that it lacks is a deleted claim.
+    let in_pools = whereabouts::claims::uids()?;
     let mut held = Vec::new();
     for folder in folders {
         // GC of the folder's network reports an unreadable folder.
         let owners = claimed::owners(folder).unwrap_or_default();
         held.extend((!owners.is_empty()).then_some((folder, owners)));
     }
-    if held.is_empty() || settings.kubeconfig.is_none() {
+    if (held.is_empty() && in_pools.is_empty()) || settings.kubeconfig.is_none() {
         return Ok(false);
     }
-    // Listed after the leases were read. So an owner that is not in the list is a deleted claim.
     let uids = cluster
         .source(settings, None)?
         .claim_uids()
         .map_err(|err| of_source(&err))?;
-    let uids = uids.into_iter().collect();
+    let uids: BTreeSet<String> = uids.into_iter().collect();
     let (mut is_any, mut errors) = (false, Vec::new());
+    match free_in_pools(&in_pools, &uids, machine) {
+        Ok(freed) => is_any |= freed > 0,
+        Err(err) => errors.push(err),
+    }
     for (folder, owners) in held {
         let known = NodeState::of(machine.root(), &network_of(folder), machine.log());
         match claimed::free(folder, &owners, &uids, known.host()) {
@@ -165,4 +173,28 @@ pub(super) fn free(
         }
     }
     Error::joined(&errors).map(|()| is_any)
+}
+
+/// Frees the addresses of the claims `in_pools` that are not in `uids`, the list of all claims. Returns
+/// the number of addresses. Claims of no record are no longer used by this node.
+pub(crate) fn free_in_pools(
+    in_pools: &BTreeSet<String>,
+    uids: &BTreeSet<String>,
+    machine: &dyn Machine,
+) -> Result<usize, Error> {
+    if in_pools.is_empty() {
+        return Ok(0);
+    }
+    let mut used = BTreeSet::new();
+    for record in machine.records().map_err(Error::from)? {
+        let owners = record
+            .attachments
+            .iter()
+            .filter_map(|it| it.claim.as_deref());
+        used.extend(owners.filter_map(uid_of_owner).map(str::to_owned));
+    }
+    let deleted = in_pools.difference(uids).cloned().collect();
+    let known = NodeState::of(machine.root(), "", machine.log());
+    let freed = whereabouts::claims::free(&used, &deleted, known.host())?;
+    Ok(freed.len())
 }

@@ -10,7 +10,7 @@
 //! ```
 
 mod chained;
-mod claims;
+pub(super) mod claims;
 mod devices;
 mod edit;
 mod find;

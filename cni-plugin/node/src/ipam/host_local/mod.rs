@@ -75,6 +75,10 @@ impl Ipam for HostLocalConfig {
         claimed::reserve(self, claim, host)
     }
 
+    fn keeps_claims(&self) -> bool {
+        true
+    }
+
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let Some(mut book) = Book::open(&self.path(), host)? else {
             return Ok(Vec::new());

@@ -6,20 +6,23 @@
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
 //! ```
 
+pub mod claims;
 mod reservations;
 pub mod session;
 pub mod store;
 pub mod tender;
 mod way;
 
+use super::host_local::claimed;
 use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
-use braid_core::ipam::Lease;
 use braid_core::ipam::whereabouts::api::Store;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, State};
 use braid_core::ipam::whereabouts::pool::Entry;
 use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
+use braid_core::ipam::{Claim, Lease};
+use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
 use session::Session;
 use std::net::IpAddr;
@@ -28,7 +31,11 @@ use std::time::UNIX_EPOCH;
 use store::{FOLDER, JournalFile};
 use way::{Way, kubeconfig, pool_of, this_boot};
 
+/// Returns the entry of an attachment, or that of the claim which owns its addresses.
 fn entry(owner: &Owner) -> Entry {
+    if let Some(uid) = uid_of_owner(&owner.container_id) {
+        return Entry::of_claim(uid);
+    }
     Entry {
         id: owner.container_id.clone(),
         podref: String::new(),
@@ -44,6 +51,10 @@ fn held(
     owner: (&Entry, &str),
     (boot, requested): (&str, Option<IpAddr>),
 ) -> Result<Option<IpAddr>, Error> {
+    // The API server has a claim's address before its pod.
+    if owner.0.claim().is_some() {
+        return Ok(None);
+    }
     for path in store::journals(Path::new(FOLDER))? {
         let place = store::peek(&path)?.place;
         let is_of =
@@ -146,7 +157,11 @@ impl Ipam for WhereaboutsConfig {
         let entry = entry(owner);
         let mut ips = Vec::new();
         let mut full = None;
-        for range in &self.ranges {
+        // Of several ranges, the first is the first with a requested address.
+        let is_asked = |range: &PoolRange| self.requested.iter().any(|ip| range.contains(*ip));
+        let has_asked = self.is_first && self.ranges.iter().any(is_asked);
+        let ranges = self.ranges.iter();
+        for range in ranges.filter(|range| !has_asked || is_asked(range)) {
             let requested = self
                 .requested
                 .iter()
@@ -182,6 +197,35 @@ impl Ipam for WhereaboutsConfig {
             host.log.warn(&err);
         }
         Ok(self.lease(ips))
+    }
+
+    fn reserve_claimed(
+        &self,
+        claim: &Claim,
+        owner: &Owner,
+        host: Host<'_>,
+    ) -> Result<Lease, Error> {
+        let mut config = self.clone();
+        let has = |ip: &IpAddr| self.ranges.iter().any(|range| range.contains(*ip));
+        if let Some(ip) = claim.addresses.iter().find(|ip| !has(ip)) {
+            let why = format!("address {ip} of claim {} is in no range", claim.owner);
+            return Err(Error::config(why).at_key("ipam"));
+        }
+        if !claim.addresses.is_empty() {
+            config.requested.clone_from(&claim.addresses);
+        }
+        config.reserve(&claimed::owner(&owner.network, &claim.owner), host)
+    }
+
+    fn keeps_claims(&self) -> bool {
+        true
+    }
+
+    fn release_claimed(&self, owner: &Owner, host: Host<'_>) -> Result<(), Error> {
+        match uid_of_owner(&owner.container_id) {
+            Some(_) => self.release(owner, host).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn peek(&self, _host: Host<'_>) -> Result<Lease, Error> {
@@ -247,6 +291,9 @@ impl Ipam for WhereaboutsConfig {
         if is_known(&entry)? {
             return release_where(host, &|own| own.entry.is_of(&entry.id, &entry.ifname));
         }
+        if entry.claim().is_some() {
+            return Ok(Vec::new());
+        }
         let kubeconfig = match kubeconfig(self) {
             Ok(kubeconfig) => kubeconfig,
             // Without one, this node has never had an address of the network.
@@ -274,7 +321,8 @@ impl Ipam for WhereaboutsConfig {
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let network = host.liveness.network();
         let is_gone = |own: &Own| {
-            if own.network != network {
+            // The caller knows the claims of its records.
+            if own.network != network || own.entry.claim().is_some() {
                 return false;
             }
             let owner = Owner::new(network, &own.entry.id, &own.entry.ifname);

@@ -20,14 +20,23 @@ impl Session<'_> {
             return Ok(refused);
         }
         let mut all = Vec::new();
-        for (at, own) in new {
-            all.push((self.reservation_name(*at)?, own.entry.clone()));
+        // An address that a claim has is reserved already.
+        let new: Vec<(&u128, &Own)> = new
+            .iter()
+            .filter(|(_, own)| own.reservation != Reservation::None)
+            .collect();
+        for (at, own) in &new {
+            let entry = Entry {
+                id: own.entry.holder(self.node),
+                ..own.entry.clone()
+            };
+            all.push((self.reservation_name(**at)?, entry));
         }
         let made = self.api.reserve_all(&all);
-        for ((at, (name, entry)), made) in new.keys().zip(&all).zip(made) {
+        for (((at, own), (name, _)), made) in new.into_iter().zip(&all).zip(made) {
             let uid = match made {
                 // It may be this node's, if the answer to an earlier attempt was lost.
-                Err(Failure::Exists) => self.uid_of(name, entry, self.node)?,
+                Err(Failure::Exists) => self.uid_of(name, &own.entry, self.node)?,
                 made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
             };
             match uid {

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Largest number of changes for one call. Each further one follows a change by another node.
-const TRIES: usize = 100;
+pub(super) const TRIES: usize = 100;
 /// Number of times that addresses with a reservation and without an entry are tried again.
 const ROUNDS: usize = 5;
 /// Number of free addresses from which one is chosen after a conflict.
@@ -40,7 +40,7 @@ pub struct Session<'a> {
     /// Uids of reservations that the journal does not have yet, by offset.
     pub(super) reserved: BTreeMap<u128, String>,
     /// The pool, as last read.
-    pool: Option<Pool>,
+    pub(super) pool: Option<Pool>,
     /// Addresses with a reservation of another pool.
     pub(super) refused: BTreeSet<u128>,
     /// Number of addresses that another node was faster to take.
@@ -88,12 +88,14 @@ impl<'a> Session<'a> {
         if let Some(found) = found {
             return self.address(found);
         }
-        if !self.journal.has_pool() {
+        // Another node may have used the claim since.
+        if entry.claim().is_some() || !self.journal.has_pool() {
             self.read(true)?;
         }
         let (mut has_fenced, mut rounds) = (false, 0);
         for _ in 0..TRIES {
-            let Some(at) = self.candidate(range, requested, entry) else {
+            let claimed = self.journal.claimed(entry, range, requested);
+            let Some(at) = claimed.or_else(|| self.candidate(range, requested, entry)) else {
                 // Addresses that the node owes are free after they are paid.
                 if self.journal.is_behind() {
                     self.settle()?;
@@ -113,9 +115,15 @@ impl<'a> Session<'a> {
                 continue;
             };
             let mut new = self.for_others(at, range);
-            new.insert(at, self.own(entry, network, State::Intent));
+            let mut own = self.own(entry, network, State::Intent);
+            if claimed.is_some() {
+                let known = self.journal.own.get(&at);
+                own.reservation = known.map_or(Reservation::None, |own| own.reservation.clone());
+            }
+            new.insert(at, own);
             self.update(&mut |journal| {
                 journal.range = Some(range.clone());
+                journal.taken.remove(&at);
                 journal.own.extend(new.clone());
             })?;
             if self.refused_of(&new)?.contains(&at) {
@@ -270,7 +278,8 @@ impl<'a> Session<'a> {
             let entries = pool.entries_of(&note);
             // A pool without these entries would no longer tell of their reservations.
             let mut reserved = Vec::new();
-            for (at, entry) in &entries {
+            let of_pods = entries.iter().filter(|(_, entry)| entry.claim().is_none());
+            for (at, entry) in of_pods {
                 let name = self.reservation_name(*at)?;
                 let uid = self.uid_of(&name, entry, &note.node)?;
                 reserved.extend(uid.map(|uid| (name, uid)));
@@ -351,7 +360,7 @@ impl<'a> Session<'a> {
     /// Takes in the pool after a change, and forgets entries that it no longer has: none of this node's
     /// changes that were given up can still be carried out, as all test the annotation's earlier text.
     /// Returns true if the pool has entries of this node that the journal did not know.
-    fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {
+    pub(super) fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {
         let mut after = self.journal.clone();
         let sought = self.journal.sought.clone();
         let has_found = after.read(pool, self.node, &sought);
@@ -372,7 +381,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads the pool. If it does not exist, it is made, or else the journal takes this in.
-    fn read(&mut self, is_needed: bool) -> Result<(), Error> {
+    pub(super) fn read(&mut self, is_needed: bool) -> Result<(), Error> {
         let name = &self.place.name;
         let mut pool = self.api.pool(name);
         if is_needed && pool == Ok(None) {
@@ -430,7 +439,7 @@ impl<'a> Session<'a> {
         Error::new(Kind::NoFreeAddress, why)
     }
 
-    fn busy(&self) -> Error {
+    pub(super) fn busy(&self) -> Error {
         let why = format!(
             "IPPool {}: other nodes changed it during each of {TRIES} attempts",
             self.place.name

@@ -7,6 +7,7 @@ use braid_core::ipam::whereabouts::api::Store;
 use braid_core::ipam::whereabouts::journal::{Journal, Place};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
 use braid_core::ipam::whereabouts::{PoolRange, names, steps};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,8 @@ pub(super) enum Verb {
     Look,
     /// Holds so many addresses, as the agent does.
     Tend(usize),
+    /// Frees the addresses of the claims with these uids.
+    Free(BTreeSet<String>),
     /// ADD that takes a held address, or fails.
     Take(Entry),
     /// DEL that leaves the requests to the agent.
@@ -35,7 +38,7 @@ impl Verb {
             Self::Add(entry) | Self::Del(entry) | Self::Take(entry) | Self::Leave(entry) => {
                 Some(entry)
             }
-            Self::Gc(_) | Self::Look | Self::Tend(_) => None,
+            Self::Gc(_) | Self::Look | Self::Tend(_) | Self::Free(_) => None,
         }
     }
 
@@ -71,7 +74,7 @@ pub(super) fn work(
                 peer::del(seat, entry, range, has_reservations);
                 Ok(None)
             }
-            Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Take(_) | Verb::Leave(_) => Ok(None),
+            _ => Ok(None),
         });
     }
     let pool = Place {
@@ -98,7 +101,7 @@ pub(super) fn work(
             });
         })),
         Verb::Add(entry) => Some(leave(&mut store, &|journal| journal.wait(entry, process))),
-        Verb::Look | Verb::Tend(_) => None,
+        Verb::Look | Verb::Tend(_) | Verb::Free(_) => None,
     };
     if let Some(done) = step
         && (!verb.has_requests() || done.is_err())
@@ -119,6 +122,7 @@ pub(super) fn work(
             }
             Verb::Look => session.look().map(|()| None),
             Verb::Tend(target) => session.tend(*target).map(|()| None),
+            Verb::Free(deleted) => session.free_claims(deleted).map(|_| None),
             Verb::Take(_) | Verb::Leave(_) => Ok(None),
         });
     if view.is_dead() {

@@ -48,6 +48,8 @@ struct Trial {
     has_peer: bool,
     /// True if nodes are lost, and pools are restored from a backup or deleted.
     has_disasters: bool,
+    /// Addresses of IPAMClaims, by uid, once a pod had them.
+    claims: BTreeMap<String, Option<IpAddr>>,
     boots: [u32; NODES],
     /// Nodes that do not run.
     down: BTreeSet<usize>,
@@ -88,12 +90,13 @@ impl Trial {
         // Whereabouts loses entries in a disaster. Reservations that a backup brings back are the
         // agent's to remove.
         let (has_peer, has_disasters) = (dice.is_one_in(2), dice.is_one_in(2));
-        let trial = Self {
+        let mut trial = Self {
             world: World::default(),
             has_reservations: dice.is_one_in(2) && (has_peer || !has_disasters),
             has_peer,
             has_disasters: has_disasters && !has_peer,
             dice,
+            claims: BTreeMap::new(),
             range: range(),
             boots: [0; NODES],
             down: BTreeSet::new(),
@@ -106,6 +109,9 @@ impl Trial {
         };
         for number in 0..NODES {
             trial.register(number);
+        }
+        if trial.dice.is_one_in(2) {
+            trial.claims = [("c1".to_owned(), None), ("c2".to_owned(), None)].into();
         }
         trial
     }
@@ -180,11 +186,19 @@ impl Trial {
             (Verb::Add(entry) | Verb::Take(entry), Some(Ok(Some(address)))) => {
                 let other = self.live.insert(address, entry.id.clone());
                 assert_eq!(other, None, "{address} is in {} too", entry.id);
+                if let Some(uid) = entry.claim() {
+                    let kept = self.claims.insert(uid.to_owned(), Some(address));
+                    let kept = kept.expect("a claim");
+                    assert!(
+                        kept.is_none_or(|kept| kept == address),
+                        "{address}, not {kept:?}"
+                    );
+                }
                 self.containers
                     .insert(entry.id, (node, Life::Running(address)));
             }
             // The runtime calls DEL after a failed ADD, and again after a failed DEL.
-            (Verb::Gc(_) | Verb::Look | Verb::Tend(_), _) => {}
+            (Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Free(_), _) => {}
             (verb, None | Some(Err(_))) => {
                 let id = verb.entry().expect("an attachment").id.clone();
                 self.containers.insert(id, (node, Life::Ending));
@@ -217,6 +231,9 @@ impl Trial {
     }
 
     fn entry(id: &str, by: By) -> Entry {
+        if let Some(uid) = id.strip_prefix("claim:") {
+            return Entry::of_claim(uid);
+        }
         let podref = match by {
             By::Braid => String::new(),
             By::Whereabouts => format!("default/{id}"),
@@ -236,7 +253,7 @@ impl Trial {
     }
 
     fn step(&mut self) {
-        match self.dice.below(21) {
+        match self.dice.below(23) {
             0..=3 => self.add(),
             4..=6 => self.del(),
             7 => self.carry_out_late(),
@@ -244,6 +261,8 @@ impl Trial {
             9 if self.has_disasters && self.dice.is_one_in(3) => self.strike(),
             10 if self.dice.is_one_in(3) => self.gc(),
             11 => self.tend(),
+            12 => self.add_claimed(),
+            13 if self.dice.is_one_in(3) => self.delete_claim(),
             _ => self.go_on(),
         }
     }
@@ -270,6 +289,44 @@ impl Trial {
         self.start(node, by, verb);
     }
 
+    /// Starts a pod with a claim, which no other pod has.
+    fn add_claimed(&mut self) {
+        let idle = self.idle(By::Braid, true);
+        let ids = self.claims.keys().map(|uid| Entry::of_claim(uid).id);
+        let free: Vec<String> = ids.filter(|id| !self.containers.contains_key(id)).collect();
+        if !idle.is_empty() && !free.is_empty() {
+            let node = idle[self.dice.below(idle.len())];
+            let id = free[self.dice.below(free.len())].clone();
+            self.containers.insert(id.clone(), (node, Life::Starting));
+            self.start(node, By::Braid, Verb::Add(Self::entry(&id, By::Braid)));
+        }
+    }
+
+    /// Deletes a claim that no pod has, and makes another one.
+    fn delete_claim(&mut self) {
+        let idle = self.idle(By::Braid, true);
+        let uids: Vec<String> = self.claims.keys().cloned().collect();
+        if idle.is_empty() || uids.is_empty() {
+            return;
+        }
+        let uid = uids[self.dice.below(uids.len())].clone();
+        if !self.containers.contains_key(&Entry::of_claim(&uid).id) {
+            self.claims.remove(&uid);
+            self.claims.insert(format!("d{}", self.calls), None);
+            let node = idle[self.dice.below(idle.len())];
+            self.start(node, By::Braid, Verb::Free(self.deleted()));
+        }
+    }
+
+    /// Returns the uids of the claims in the pool that do not exist.
+    fn deleted(&self) -> BTreeSet<String> {
+        let state = self.world.lock();
+        let pools = state.objects.pools.values();
+        let entries = pools.flat_map(|object| world::parse(object).entries.into_values());
+        let uids = entries.filter_map(|entry| entry.claim().map(str::to_owned));
+        uids.filter(|uid| !self.claims.contains_key(uid)).collect()
+    }
+
     /// Removes a container. In an upgrade or a downgrade, the other program removes it.
     fn del(&mut self) {
         let by = self.by();
@@ -280,7 +337,8 @@ impl Trial {
                 let entry = call.verb.entry();
                 entry.is_some_and(|entry| entry.id == **id)
             });
-            idle.contains(node) && *life != Life::Starting && !is_called
+            let is_braids = by == By::Braid || !id.starts_with("claim:");
+            idle.contains(node) && *life != Life::Starting && !is_called && is_braids
         });
         let due: Vec<(String, usize)> = due.map(|(id, (node, _))| (id.clone(), *node)).collect();
         if due.is_empty() {
@@ -399,7 +457,8 @@ impl Trial {
     /// Loses a node, or brings it back; or makes, restores or loses the pools.
     fn strike(&mut self) {
         match self.dice.below(6) {
-            0 | 1 => {
+            // Nothing but the pool has the address of a claim without a pod.
+            of if of < 2 || !self.claims.is_empty() => {
                 let number = self.dice.below(NODES);
                 if self.down.remove(&number) {
                     self.come_back(number);
@@ -484,6 +543,7 @@ impl Trial {
             self.call(number, &Verb::Del(Self::entry(&id, By::Braid)))
                 .expect("a DEL");
         }
+        self.claims.clear();
         // An ADD reads the pool of a node that has lost its journal. The pool may be full until the
         // last node has paid.
         for number in 0..NODES {
@@ -497,6 +557,8 @@ impl Trial {
             self.call(number, &Verb::Tend(0)).expect("an answer");
             self.call(number, &Verb::Look).expect("an answer");
         }
+        self.call(0, &Verb::Free(self.deleted()))
+            .expect("an answer");
         let state = self.world.lock();
         for object in state.objects.pools.values() {
             assert_eq!(world::parse(object).entries, BTreeMap::new(), "{object}");
@@ -511,17 +573,15 @@ impl Trial {
         }
         drop(state);
         let mut addresses = Vec::new();
-        while let Ok(Some(address)) = self.call(
-            addresses.len() % NODES,
-            &Verb::Add(Self::entry(
-                &format!("{}-last-container", addresses.len()),
-                By::Braid,
-            )),
-        ) {
-            assert!(!addresses.contains(&address), "{address}");
-            addresses.push(address);
-        }
-        assert_eq!(addresses.len(), ADDRESSES);
+        let full = loop {
+            let id = format!("{}-last-container", addresses.len());
+            let add = Verb::Add(Self::entry(&id, By::Braid));
+            match self.call(addresses.len() % NODES, &add) {
+                Ok(Some(address)) if !addresses.contains(&address) => addresses.push(address),
+                other => break other,
+            }
+        };
+        assert_eq!(addresses.len(), ADDRESSES, "{full:?}");
     }
 }
 
