@@ -8,7 +8,7 @@ use std::fs;
 const LEASES: &str = "/var/lib/cni/networks/lan1";
 
 /// Creates an `IPAMClaim` that is owned by a virtual machine, with the finalizer of its controller.
-fn claim(node: &Node, name: &str, network: &str) -> Value {
+pub(crate) fn claim(node: &Node, name: &str, network: &str) -> Value {
     let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid"});
     let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["kubevirt.io/persistent-ipam"]});
     let spec = json!({"network": network, "interface": "net1"});
@@ -18,7 +18,7 @@ fn claim(node: &Node, name: &str, network: &str) -> Value {
     node.world.get("ipamclaim", name)
 }
 
-fn refers_to(network: &str, claim: &str) -> String {
+pub(crate) fn refers_to(network: &str, claim: &str) -> String {
     json!([{"name": network, "ipam-claim-reference": claim}]).to_string()
 }
 
@@ -42,7 +42,7 @@ fn held() -> Vec<String> {
 }
 
 /// Detaches and deletes a pod, as the kubelet and the pod's owner would.
-fn end(node: &Node, pod: &Pod) {
+pub(crate) fn end(node: &Node, pod: &Pod) {
     pod.call.del().ok();
     node.world.sandbox.end(&pod.ns);
     let namespace = &node.world.namespace;
@@ -58,6 +58,19 @@ fn end(node: &Node, pod: &Pod) {
         ],
         None,
     );
+}
+
+/// Deletes a claim. Its controller takes the finalizer away.
+pub(crate) fn delete(node: &Node, name: &str) {
+    let namespace = &node.world.namespace;
+    let of = ["ipamclaim", name, "-n", namespace];
+    let kubectl = |verb: &str, more: &[&str]| {
+        let arguments = [&[verb], &of[..], more].concat();
+        node.world.server.kubectl(&arguments, None);
+    };
+    kubectl("delete", &["--wait=false"]);
+    let no_finalizer = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl("patch", &["--type=merge", "-p", no_finalizer]);
 }
 
 // Requirements I1, I3, I5, I6, I7, S33.
@@ -124,30 +137,7 @@ fn a_claims_addresses_stay_until_it_is_deleted() {
     );
     end(&node, &second);
     assert_eq!(held(), [holder]);
-    let unfinalized = [
-        "patch",
-        "ipamclaim",
-        "vm-a.lan",
-        "-n",
-        "kept",
-        "--type=merge",
-        "-p",
-    ];
-    node.world.server.kubectl(
-        &[
-            "delete",
-            "ipamclaim",
-            "vm-a.lan",
-            "-n",
-            "kept",
-            "--wait=false",
-        ],
-        None,
-    );
-    node.world.server.kubectl(
-        &[&unfinalized[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat(),
-        None,
-    );
+    delete(&node, "vm-a.lan");
     other.call.gc(&[("other", "eth0")]).ok();
     assert_eq!(held(), [""; 0]);
     other.call.del().ok();
@@ -176,21 +166,7 @@ fn a_full_range_reuses_addresses_of_deleted_claims_without_gc() {
         (1, Vec::<String>::new()),
         "the claim is there"
     );
-    let patch = [
-        "patch",
-        "ipamclaim",
-        "vm",
-        "-n",
-        "full",
-        "--type=merge",
-        "-p",
-        r#"{"metadata":{"finalizers":null}}"#,
-    ];
-    node.world.server.kubectl(
-        &["delete", "ipamclaim", "vm", "-n", "full", "--wait=false"],
-        None,
-    );
-    node.world.server.kubectl(&patch, None);
+    delete(&node, "vm");
     second.call.add().result();
     assert_eq!(
         (second.ns.addrs("net1"), held()),

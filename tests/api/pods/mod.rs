@@ -3,7 +3,7 @@
 //! names the requirements of docs/conformance.md that it covers.
 
 mod chained;
-mod claims;
+pub(crate) mod claims;
 mod devices;
 mod faults;
 mod hostile;
@@ -32,15 +32,15 @@ const CONF_DIR: &str = "/etc/cni/more";
 
 /// A node with braid: a [`World`] with a default network, the foreign plugins `spy` and `spy2`, and
 /// networks in the test's Kubernetes namespace.
-struct Node {
-    world: World,
+pub(crate) struct Node {
+    pub(crate) world: World,
 }
 
 /// A pod with a container, and the call with which the runtime attaches it.
-struct Pod {
-    name: String,
-    ns: Rc<Ns>,
-    call: Call,
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) ns: Rc<Ns>,
+    pub(crate) call: Call,
 }
 
 impl Node {
@@ -57,7 +57,7 @@ impl Node {
         Some(Self::of(World::with(namespace, faults, then)?, networks))
     }
 
-    fn of(world: World, networks: &[(&str, Value)]) -> Self {
+    pub(crate) fn of(world: World, networks: &[(&str, Value)]) -> Self {
         let node = Self { world };
         node.world
             .kubeconfig(&json!({"token": node.world.server.token}));
@@ -136,7 +136,7 @@ impl Node {
     }
 
     /// Creates the network namespace of a pod's container, and the call that attaches it.
-    fn container(&self, pod: &Value) -> Pod {
+    pub(crate) fn container(&self, pod: &Value) -> Pod {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let (ns, world) = (self.world.sandbox.pod(name), &self.world);
         let conf = json!({

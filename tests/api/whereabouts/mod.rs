@@ -7,6 +7,7 @@
 //!  faults   faults of Whereabouts, and their absence in braid
 //! ```
 
+mod claims;
 mod faults;
 mod forms;
 mod mixed;

@@ -3,7 +3,7 @@
 
 use super::{NAMESPACE, Node, addresses, json};
 use braid_tests::{Value, binary};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -125,6 +125,22 @@ fn create(node: &Node, names: &[String]) {
         .kubectl(&["create", "-f", "-"], Some(&list));
 }
 
+/// Counts the requests of all nodes so far, by right and status.
+fn requests(node: &Node) -> BTreeMap<String, usize> {
+    let account = format!("{NAMESPACE}:{}", node.world.namespace);
+    let audit = node.world.server.audit_of(&account);
+    let mut counts = BTreeMap::new();
+    for request in audit.requests() {
+        let verb = request["verb"].as_str().unwrap_or_default();
+        let resource = request["objectRef"]["resource"]
+            .as_str()
+            .unwrap_or_default();
+        let key = format!("{verb} {resource} {}", request["responseStatus"]["code"]);
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
 #[test]
 fn ten_nodes_use_each_address_of_a_range_once_and_give_all_back() {
     let Some(node) = Node::new("whereabouts-nodes") else {
@@ -158,7 +174,11 @@ fn ten_nodes_use_each_address_of_a_range_once_and_give_all_back() {
     let added = each(pods, |at, pod| {
         mounts[at].call("ADD", pod, namespace, &conf)
     });
-    eprintln!("{last} ADDs on {NODES} nodes took {:?}", start.elapsed());
+    eprintln!(
+        "{last} ADDs on {NODES} nodes took {:?}: {:?}",
+        start.elapsed(),
+        requests(&node)
+    );
     let mut unique = BTreeSet::new();
     for result in &added {
         let result = result.as_ref().unwrap_or_else(|err| panic!("{err}"));
@@ -189,7 +209,11 @@ fn ten_nodes_use_each_address_of_a_range_once_and_give_all_back() {
     }) {
         deleted.expect("a DEL");
     }
-    eprintln!("{last} DELs took {:?}", start.elapsed());
+    eprintln!(
+        "{last} DELs took {:?}: {:?}",
+        start.elapsed(),
+        requests(&node)
+    );
     assert_eq!(node.entries("10.236.0.0-22"), []);
     let list = [
         "get",

@@ -61,6 +61,7 @@ fn field(offset: u128, of: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn entry(id: &str) -> Entry {
         Entry {
@@ -97,6 +98,7 @@ mod tests {
             has_annotations: true,
             has_allocations: true,
             claims: BTreeMap::new(),
+            held: BTreeSet::new(),
             nodes: 1,
             rank: 0,
         };

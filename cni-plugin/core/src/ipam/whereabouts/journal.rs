@@ -81,6 +81,8 @@ pub struct Seen {
     pub own: BTreeMap<u128, Entry>,
     /// Entries of claims that this node's annotation does not name.
     pub claims: BTreeMap<u128, Entry>,
+    /// Offsets that other nodes hold for their next pods.
+    pub held: BTreeSet<u128>,
     /// True if the pool has annotations, and a map of entries.
     pub has_annotations: bool,
     /// True if `spec.allocations` is a map.
@@ -157,6 +159,7 @@ impl Journal {
         let is_earlier = note.as_ref().is_some_and(|it| it.node.boot != node.boot);
         let is_lost = self.seen.is_none() && !is_earlier;
         let (mut own, mut claims) = (BTreeMap::new(), BTreeMap::new());
+        let mut held_by_others = BTreeSet::new();
         self.sought.retain(|key| !sought.contains(key));
         let mut has_found = false;
         self.taken.clear();
@@ -197,6 +200,9 @@ impl Journal {
                         self.sought.insert(key);
                     }
                     self.taken.insert(*offset);
+                    if entry.is_held() {
+                        held_by_others.insert(*offset);
+                    }
                     continue;
                 }
             }
@@ -212,6 +218,7 @@ impl Journal {
             note: text,
             own,
             claims,
+            held: held_by_others,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
             nodes: others.len() + 1,

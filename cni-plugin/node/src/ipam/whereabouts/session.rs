@@ -423,20 +423,40 @@ impl<'a> Session<'a> {
 
     fn full(&self, range: &PoolRange, requested: Option<IpAddr>) -> Error {
         let name = &self.place.name;
+        let seen = self.journal.seen.clone().unwrap_or_default();
+        // The nodes that hold addresses give them back when they see that none is left.
+        let is_held =
+            |ip: IpAddr| offset(self.place.net, ip).is_some_and(|at| seen.held.contains(&at));
+        let kind = |is_held| {
+            if is_held {
+                Kind::TryAgain
+            } else {
+                Kind::NoFreeAddress
+            }
+        };
         if let Some(requested) = requested {
-            let why = format!("IPPool {name}: address {requested} is in use");
-            return Error::new(Kind::NoFreeAddress, why);
+            let is_held = is_held(requested);
+            let by = if is_held {
+                "held by another node"
+            } else {
+                "in use"
+            };
+            let why = format!("IPPool {name}: address {requested} is {by}");
+            return Error::new(kind(is_held), why);
         }
-        let used = self.journal.taken.len() + self.journal.own.len();
-        let excluded = range.exclude.len();
+        let entries = self.journal.taken.len() + self.journal.own.len();
+        let (held, claimed) = (seen.held.len(), seen.claims.len());
         let why = format!(
-            "no address of {}-{} is free: IPPool {name} has {used} in use, {} without an entry are \
-             reserved, and {excluded} networks are excluded",
+            "no address of {}-{} is free: IPPool {name} has {} in use, {held} held for next pods and \
+             {claimed} of claims without a pod; {} are reserved without an entry, and {} networks are \
+             excluded",
             range.first,
             range.last,
-            self.refused.len()
+            entries.saturating_sub(held + claimed),
+            self.refused.len(),
+            range.exclude.len(),
         );
-        Error::new(Kind::NoFreeAddress, why)
+        Error::new(kind(held > 0), why)
     }
 
     pub(super) fn busy(&self) -> Error {
