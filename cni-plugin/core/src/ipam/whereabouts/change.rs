@@ -1,14 +1,15 @@
 //! The change of a pool that makes it the journal's, as a JSON Patch (RFC 6902).
 
 use super::journal::Seen;
+use super::last::Last;
 use super::pool::{Entry, Node, Note};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Returns the change of a pool from what the node has `seen` to the `wanted` entries.
-pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>) -> Value {
+pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>, last: &Last) -> Value {
     let key = node.key();
-    let note = Note::new(node.clone(), seen.seq + 1, wanted);
+    let note = Note::new(node.clone(), seen.seq + 1, wanted, last);
     let text = note.text();
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": seen.uid}),
@@ -99,11 +100,12 @@ mod tests {
             has_allocations: true,
             claims: BTreeMap::new(),
             held: BTreeSet::new(),
+            last: Last::default(),
             nodes: 1,
             rank: 0,
         };
         let wanted: BTreeMap<_, _> = [(6, entry("kept")), (9, entry("new"))].into();
-        let change = patch(&seen, &node(), &wanted);
+        let change = patch(&seen, &node(), &wanted, &Last::default());
         let key = node().key().replace('/', "~1");
         let annotation = format!("/metadata/annotations/{key}");
         assert_eq!(
@@ -130,7 +132,7 @@ mod tests {
             uid: "p".into(),
             ..Seen::default()
         };
-        let change = patch(&seen, &node(), &[(1, entry("c"))].into());
+        let change = patch(&seen, &node(), &[(1, entry("c"))].into(), &Last::default());
         let operations = operations(&change);
         assert_eq!(
             operations[1..5],

@@ -33,6 +33,7 @@ pub fn patch(pool: &Pool, entries: &BTreeMap<u128, Entry>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::last::Last;
     use super::super::pool::{Node, Note};
     use super::*;
 
@@ -44,7 +45,12 @@ mod tests {
             boot: "b".into(),
         };
         let [used, deleted, kept] = ["c1", "c2", "c3"].map(Entry::of_claim);
-        let note = Note::new(node.clone(), 1, &[(1, used.clone())].into());
+        let note = Note::new(
+            node.clone(),
+            1,
+            &[(1, used.clone())].into(),
+            &Last::default(),
+        );
         let pool = Pool {
             uid: "p".into(),
             annotations: Some([(node.key(), note.text())].into()),

@@ -9,6 +9,7 @@
 //!     ▲─────────────────┘
 //! ```
 
+use super::last::Last;
 use super::names;
 use super::pool::{Entry, Node, Note, Pool};
 use super::range::PoolRange;
@@ -36,6 +37,8 @@ pub struct Journal {
     /// Attachments that were removed and that this journal does not know: Whereabouts made them, or a
     /// journal that was lost had them.
     pub sought: Sought,
+    /// Last addresses of pods of this node that are gone.
+    pub last: Last,
     /// Range of the last ADD.
     pub range: Option<PoolRange>,
     /// Attachments with an ADD that waits for the lock of requests. The call that has the lock holds
@@ -83,6 +86,8 @@ pub struct Seen {
     pub claims: BTreeMap<u128, Entry>,
     /// Offsets that other nodes hold for their next pods.
     pub held: BTreeSet<u128>,
+    /// Last addresses of pods of other nodes.
+    pub last: Last,
     /// True if the pool has annotations, and a map of entries.
     pub has_annotations: bool,
     /// True if `spec.allocations` is a map.
@@ -100,12 +105,26 @@ pub struct Own {
     pub entry: Entry,
     /// Network of the attachment.
     pub network: String,
+    /// Key of the pod's last address, for a pod of a `StatefulSet`.
+    #[serde(default)]
+    pub pod: Option<String>,
     /// Boot in which it was assigned.
     pub boot: String,
     /// State.
     pub state: State,
     /// Reservation of the address.
     pub reservation: Reservation,
+}
+
+/// An attachment that asks for an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// Its entry.
+    pub entry: &'a Entry,
+    /// Its network.
+    pub network: &'a str,
+    /// Key of the pod's last address, for a pod of a `StatefulSet`.
+    pub pod: Option<&'a str>,
 }
 
 /// State of an address.
@@ -210,8 +229,16 @@ impl Journal {
         }
         let before = self.seen.as_ref().map_or(0, |seen| seen.seq);
         let key = node.key();
-        let keys = pool.notes().map(|(_, note)| note.node.key());
-        let others: Vec<String> = keys.filter(|other| *other != key).collect();
+        let (mut others, mut last) = (Vec::new(), Last::default());
+        for (_, other) in pool.notes() {
+            let of = other.node.key();
+            if of != key {
+                others.push(of);
+                last.extend(other.last);
+            } else if self.seen.is_none() {
+                self.last = other.last;
+            }
+        }
         self.seen = Some(Seen {
             uid: pool.uid.clone(),
             seq: note.map_or(0, |note| note.seq).max(before),
@@ -219,6 +246,7 @@ impl Journal {
             own,
             claims,
             held: held_by_others,
+            last,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
             nodes: others.len() + 1,
@@ -245,8 +273,11 @@ impl Journal {
     /// Begins the work of a call or of the agent: requests of those that were killed, and addresses of
     /// an earlier boot, are owed.
     pub fn begin(&mut self, boot: &str) {
-        for own in self.own.values_mut() {
+        for (offset, own) in &mut self.own {
             if matches!(own.state, State::Intent | State::Holding) || own.boot != boot {
+                if let Some(pod) = own.pod.as_ref().filter(|_| own.state == State::Used) {
+                    self.last.set(pod, *offset);
+                }
                 own.state = State::Owed;
             }
         }
@@ -300,11 +331,28 @@ impl Journal {
             .any(|(offset, _)| self.taken.contains(offset))
     }
 
+    /// Returns the last address of a pod.
+    pub fn last_of(&self, pod: &str) -> Option<u128> {
+        let of_others = || self.seen.as_ref()?.last.of(pod);
+        self.last.of(pod).or_else(of_others)
+    }
+
+    /// Returns the last addresses of pods.
+    pub fn last_offsets(&self) -> impl Iterator<Item = u128> {
+        let of_others = self.seen.iter().flat_map(|seen| seen.last.offsets());
+        self.last.offsets().chain(of_others)
+    }
+
+    /// True if it is the last address of a pod.
+    pub fn is_last(&self, offset: u128) -> bool {
+        self.last_offsets().any(|at| at == offset)
+    }
+
     /// Gives an attachment one of the held addresses of a range, the `requested` one or the lowest, and
     /// returns its offset.
     pub fn take_held(
         &mut self,
-        (owner, network): (&Entry, &str),
+        asker: Asker<'_>,
         boot: &str,
         range: &PoolRange,
         requested: Option<IpAddr>,
@@ -317,8 +365,9 @@ impl Journal {
             let is_free = own.state == State::Held && own.boot == boot;
             is_free && names::address(net, **offset).is_some_and(is_wanted)
         })?;
-        own.entry = owner.clone();
-        network.clone_into(&mut own.network);
+        own.entry = asker.entry.clone();
+        asker.network.clone_into(&mut own.network);
+        own.pod = asker.pod.map(str::to_owned);
         own.state = State::Used;
         Some(*offset)
     }
@@ -390,6 +439,7 @@ fn found(entry: &Entry, state: State, note: Option<&Note>) -> Own {
     Own {
         entry: entry.clone(),
         network: String::new(),
+        pod: None,
         boot: note.map(|note| note.node.boot.clone()).unwrap_or_default(),
         state,
         reservation: Reservation::Asked,

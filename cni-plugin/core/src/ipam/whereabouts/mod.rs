@@ -26,6 +26,7 @@ pub mod fence;
 pub mod flat;
 pub mod hold;
 pub mod journal;
+pub mod last;
 pub mod names;
 mod numbers;
 pub mod pool;

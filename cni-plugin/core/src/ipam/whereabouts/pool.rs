@@ -3,12 +3,13 @@
 //! ```yaml
 //! metadata:
 //!   name: 10.0.0.0-24
-//!   annotations: {ipam.braid.io/7f3a91c204d0be11: '{"node": "a", "uid": "…", "boot": "…", "seq": 42, "own": "5:3fa9c2d1"}'}
+//!   annotations: {ipam.braid.io/7f3a91c204d0be11: '{"node": "a", "uid": "…", "boot": "…", "seq": 42, "own": "5:3fa9c2d1", "last": "9c41d0a7:7"}'}
 //! spec:
 //!   range: 10.0.0.0/24
 //!   allocations: {"5": {id: 3fa9c2d1…, podref: "", ifname: net1}}
 //! ```
 
+use super::last::Last;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -189,11 +190,14 @@ pub struct Note {
     pub seq: u64,
     /// `offset:first characters of the id`, separated by commas.
     own: String,
+    /// Last addresses of pods of the node.
+    #[serde(default, skip_serializing_if = "Last::is_empty")]
+    pub last: Last,
 }
 
 impl Note {
     /// Returns the annotation of a node with these entries.
-    pub fn new(node: Node, seq: u64, own: &BTreeMap<u128, Entry>) -> Self {
+    pub fn new(node: Node, seq: u64, own: &BTreeMap<u128, Entry>, last: &Last) -> Self {
         let mut text = String::new();
         for (offset, entry) in own {
             let separator = if text.is_empty() { "" } else { "," };
@@ -203,6 +207,7 @@ impl Note {
             node,
             seq,
             own: text,
+            last: last.clone(),
         }
     }
 
@@ -313,7 +318,7 @@ mod tests {
             ..Entry::default()
         };
         let own = BTreeMap::from([(5, entry("3fa9c2d1e0")), (9, entry("claim"))]);
-        let note = Note::new(node.clone(), 42, &own);
+        let note = Note::new(node.clone(), 42, &own, &Last::default());
         let text = note.text();
         let expected =
             r#"{"node":"node-a","uid":"u","boot":"b","seq":42,"own":"5:3fa9c2d1,9:claim"}"#;

@@ -54,12 +54,12 @@ impl PoolRange {
     /// Returns the addresses that may be assigned and that `is_taken` does not hold, in the order in
     /// which a node of a pool takes them: from a place of its own on, so that nodes seldom choose the
     /// same address, then from the lowest. `rank` is the node's place among the `nodes` of the pool.
-    pub fn free_from(
-        &self,
+    pub fn free_from<'a>(
+        &'a self,
         rank: usize,
         nodes: usize,
-        is_taken: impl Fn(IpAddr) -> bool,
-    ) -> impl Iterator<Item = IpAddr> {
+        is_taken: impl Fn(IpAddr) -> bool + 'a,
+    ) -> impl Iterator<Item = IpAddr> + 'a {
         let (first, last) = (to_bits(self.first), to_bits(self.last));
         let (rank, nodes) = (rank as u128, nodes.max(1) as u128);
         let size = (last - first).saturating_add(1);
@@ -103,7 +103,10 @@ impl PoolRange {
     }
 
     /// Returns the addresses that may be assigned and that `is_taken` does not hold, lowest first.
-    pub fn free(&self, is_taken: impl Fn(IpAddr) -> bool) -> impl Iterator<Item = IpAddr> {
+    pub fn free<'a>(
+        &'a self,
+        is_taken: impl Fn(IpAddr) -> bool + 'a,
+    ) -> impl Iterator<Item = IpAddr> + 'a {
         self.free_from(0, 1, is_taken)
     }
 

@@ -1,7 +1,7 @@
 //! Steps of a journal: decisions without requests.
 
-use super::journal::{Journal, Own, Reservation, State};
-use super::names::address;
+use super::journal::{Asker, Journal, Own, Reservation, State};
+use super::names::{address, offset};
 use super::pool::{Entry, Node};
 use super::range::PoolRange;
 use ipnet::IpNet;
@@ -10,18 +10,20 @@ use std::net::IpAddr;
 /// Returns the offset that an attachment has, or gives it a held one.
 pub fn take(
     (journal, range, requested): (&mut Journal, &PoolRange, Option<IpAddr>),
-    owner: (&Entry, &str),
+    asker: Asker<'_>,
     boot: &str,
 ) -> Option<u128> {
-    let known = journal.used_by(owner.0);
+    let known = journal.used_by(asker.entry);
     // The pool has a claim's address before the pod has it, as another node may be next.
-    let is_claim = owner.0.claim().is_some();
-    let found = known.or_else(|| match is_claim {
-        true => None,
-        false => journal.take_held(owner, boot, range, requested),
+    let is_claim = asker.entry.claim().is_some();
+    let prefers = requested.is_none() && has_last(journal, asker, range);
+    let found = known.or_else(|| {
+        let may_take = !is_claim && !prefers;
+        may_take.then(|| journal.take_held(asker, boot, range, requested))?
     });
-    if found.is_some() {
-        journal.stop_waiting(owner.0);
+    if let Some(at) = found {
+        journal.stop_waiting(asker.entry);
+        use_up(journal, asker.pod, at);
     }
     found
 }
@@ -44,21 +46,56 @@ pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> V
         if own.state == State::Used && is_gone(own) {
             own.state = State::Owed;
             released.push(*at);
+            if let Some(pod) = &own.pod {
+                journal.last.set(pod, *at);
+            }
         }
     }
     released
 }
 
+/// True if the last address of a pod is free, or will be when the node has paid.
+pub fn has_last(journal: &Journal, asker: Asker<'_>, range: &PoolRange) -> bool {
+    let net = journal.place.as_ref().map(|place| place.net);
+    let at = asker.pod.and_then(|pod| journal.last_of(pod));
+    let Some((net, at)) = net.zip(at) else {
+        return false;
+    };
+    let is_inside = address(net, at).is_some_and(|address| range.contains(address));
+    let own = journal.own.get(&at);
+    let is_owed = own.is_none_or(|own| own.state == State::Owed && own.entry.claim().is_none());
+    is_inside && is_owed && !journal.taken.contains(&at)
+}
+
+/// Returns the last address of a pod, if it is free.
+pub fn last(journal: &Journal, asker: Asker<'_>, range: &PoolRange) -> Option<IpAddr> {
+    let at = journal.last_of(asker.pod?)?;
+    let address = address(journal.place.as_ref()?.net, at)?;
+    (range.contains(address) && !journal.is_taken(at)).then_some(address)
+}
+
+/// Notes that a pod has an address. It is then no longer the last one of another pod.
+pub fn use_up(journal: &mut Journal, pod: Option<&str>, at: u128) {
+    journal.last.end(pod.unwrap_or_default(), at);
+}
+
 /// Returns the free addresses of a range in the order in which the node takes them: the lowest first
-/// if it is alone, otherwise those of its own part first.
-pub fn free(
-    journal: &Journal,
-    range: &PoolRange,
-    is_taken: impl Fn(IpAddr) -> bool,
-) -> impl Iterator<Item = IpAddr> {
+/// if it is alone, otherwise those of its own part first; the last addresses of pods at the end.
+pub fn free<'a>(
+    journal: &'a Journal,
+    range: &'a PoolRange,
+    is_taken: impl Fn(IpAddr) -> bool + Copy + 'a,
+) -> impl Iterator<Item = IpAddr> + 'a {
     let seen = journal.seen.as_ref();
     let (rank, nodes) = seen.map_or((0, 1), |seen| (seen.rank, seen.nodes));
-    range.free_from(rank, nodes, is_taken)
+    let net = journal.place.as_ref().map(|place| place.net);
+    let at = move |ip: IpAddr| net.and_then(|net| offset(net, ip));
+    let is_last = move |ip: IpAddr| at(ip).is_some_and(|at| journal.is_last(at));
+    let others = range.free_from(rank, nodes, move |ip| is_taken(ip) || is_last(ip));
+    let last = journal
+        .last_offsets()
+        .filter_map(move |at| address(net?, at));
+    others.chain(last.filter(move |ip| range.contains(*ip) && !is_taken(*ip)))
 }
 
 /// Returns the addresses at these offsets.
@@ -98,6 +135,7 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
         // An entry of Whereabouts is removed, as the node's annotation does not name it. That of a
         // claim stays.
         let is_own = own.entry.podref.is_empty() && own.entry.claim().is_none();
+        let is_own = is_own && journal.last.offsets().all(|last| last != *at);
         let is_whole = own.reservation != Reservation::Asked && is_own;
         if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
             own.entry = Entry::held_by(node);

@@ -18,9 +18,9 @@ use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
 use braid_core::ipam::whereabouts::api::Store;
-use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, State};
+use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, State};
 use braid_core::ipam::whereabouts::pool::Entry;
-use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
+use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, steps};
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
@@ -48,11 +48,11 @@ fn entry(owner: &Owner) -> Entry {
 fn held(
     config: &WhereaboutsConfig,
     range: &PoolRange,
-    owner: (&Entry, &str),
+    asker: Asker<'_>,
     (boot, requested): (&str, Option<IpAddr>),
 ) -> Result<Option<IpAddr>, Error> {
     // The API server has a claim's address before its pod.
-    if owner.0.claim().is_some() {
+    if asker.entry.claim().is_some() {
         return Ok(None);
     }
     for path in store::journals(Path::new(FOLDER))? {
@@ -64,7 +64,7 @@ fn held(
         };
         let mut taken = None;
         JournalFile::at(&path).update(&mut |journal| {
-            taken = steps::take((journal, range, requested), owner, boot);
+            taken = steps::take((journal, range, requested), asker, boot);
         })?;
         if let Some(address) = taken.and_then(|at| names::address(place.net, at)) {
             return Ok(Some(address));
@@ -77,7 +77,7 @@ fn held(
 fn ask(
     config: &WhereaboutsConfig,
     range: &PoolRange,
-    owner: (&Entry, &str),
+    asker: Asker<'_>,
     requested: Option<IpAddr>,
     way: &mut Way<'_>,
 ) -> Result<IpAddr, Error> {
@@ -86,11 +86,11 @@ fn ask(
     let folder = Path::new(FOLDER);
     // While this call waits for the lock, another one may hold an address for it.
     JournalFile::of(folder, &place.name)
-        .update(&mut |journal| journal.wait(owner.0, std::process::id()))?;
+        .update(&mut |journal| journal.wait(asker.entry, std::process::id()))?;
     let mut journal = JournalFile::lock(folder, &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
     session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
-    session.reserve(owner, &part, requested)
+    session.reserve(asker, &part, requested)
 }
 
 /// Returns the journals of the pools of a configuration.
@@ -155,6 +155,13 @@ impl Ipam for WhereaboutsConfig {
         let boot = this_boot()?;
         let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
         let entry = entry(owner);
+        let pod = self.pod.as_ref().filter(|_| entry.claim().is_none());
+        let pod = pod.and_then(|(namespace, pod)| last::key(namespace, pod, &owner.ifname));
+        let asker = Asker {
+            entry: &entry,
+            network: &owner.network,
+            pod: pod.as_deref(),
+        };
         let mut ips = Vec::new();
         let mut full = None;
         // Of several ranges, the first is the first with a requested address.
@@ -167,11 +174,10 @@ impl Ipam for WhereaboutsConfig {
                 .iter()
                 .find(|ip| range.contains(**ip))
                 .copied();
-            let owned = (&entry, owner.network.as_str());
             let reserved =
-                held(self, range, owned, (&boot, requested)).and_then(|held| match held {
+                held(self, range, asker, (&boot, requested)).and_then(|held| match held {
                     Some(address) => Ok(address),
-                    None => ask(self, range, owned, requested, &mut way),
+                    None => ask(self, range, asker, requested, &mut way),
                 });
             match reserved {
                 Ok(address) => {

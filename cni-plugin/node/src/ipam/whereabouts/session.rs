@@ -14,7 +14,7 @@ use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
 use braid_core::ipam::whereabouts::fence;
-use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, Reservation, State};
+use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, Reservation, State};
 use braid_core::ipam::whereabouts::names::{address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
 use braid_core::ipam::whereabouts::range::PoolRange;
@@ -76,26 +76,31 @@ impl<'a> Session<'a> {
     /// an error the journal owes the address that may be reserved.
     pub fn reserve(
         &mut self,
-        (entry, network): (&Entry, &str),
+        asker: Asker<'_>,
         range: &PoolRange,
         requested: Option<IpAddr>,
     ) -> Result<IpAddr, Error> {
+        let (entry, pod) = (asker.entry, asker.pod);
         let boot = self.node.boot.clone();
         let mut found = None;
         self.update(&mut |journal| {
-            found = steps::take((journal, range, requested), (entry, network), &boot);
+            found = steps::take((journal, range, requested), asker, &boot);
         })?;
         if let Some(found) = found {
             return self.address(found);
         }
-        // Another node may have used the claim since.
-        if entry.claim().is_some() || !self.journal.has_pool() {
+        // Another node may have used the claim since, or had the pod.
+        let is_new = pod.is_some_and(|pod| self.journal.last_of(pod).is_none());
+        if entry.claim().is_some() || is_new || !self.journal.has_pool() {
             self.read(true)?;
+        }
+        if steps::has_last(&self.journal, asker, range) && self.journal.is_behind() {
+            self.settle()?;
         }
         let (mut has_fenced, mut rounds) = (false, 0);
         for _ in 0..TRIES {
             let claimed = self.journal.claimed(entry, range, requested);
-            let Some(at) = claimed.or_else(|| self.candidate(range, requested, entry)) else {
+            let Some(at) = claimed.or_else(|| self.candidate(range, requested, asker)) else {
                 // Addresses that the node owes are free after they are paid.
                 if self.journal.is_behind() {
                     self.settle()?;
@@ -115,7 +120,7 @@ impl<'a> Session<'a> {
                 continue;
             };
             let mut new = self.for_others(at, range);
-            let mut own = self.own(entry, network, State::Intent);
+            let mut own = self.own(asker, State::Intent);
             if claimed.is_some() {
                 let known = self.journal.own.get(&at);
                 own.reservation = known.map_or(Reservation::None, |own| own.reservation.clone());
@@ -124,6 +129,7 @@ impl<'a> Session<'a> {
             self.update(&mut |journal| {
                 journal.range = Some(range.clone());
                 journal.taken.remove(&at);
+                steps::use_up(journal, pod, at);
                 journal.own.extend(new.clone());
             })?;
             if self.refused_of(&new)?.contains(&at) {
@@ -222,7 +228,13 @@ impl<'a> Session<'a> {
     fn to_hold(&self, range: &PoolRange, number: usize, but: Option<u128>) -> BTreeMap<u128, Own> {
         let net = self.place.net;
         let is_taken = |address| self.is_taken(address) || offset(net, address) == but;
-        let own = self.own(&Entry::held_by(self.node), "", State::Holding);
+        let held = Entry::held_by(self.node);
+        let asker = Asker {
+            entry: &held,
+            network: "",
+            pod: None,
+        };
+        let own = self.own(asker, State::Holding);
         let free = steps::free(&self.journal, range, is_taken).take(number);
         free.filter_map(|address| Some((offset(net, address)?, own.clone())))
             .collect()
@@ -234,10 +246,11 @@ impl<'a> Session<'a> {
         self.refused_of(&new).map(drop)
     }
 
-    fn own(&self, entry: &Entry, network: &str, state: State) -> Own {
+    fn own(&self, asker: Asker<'_>, state: State) -> Own {
         Own {
-            entry: entry.clone(),
-            network: network.to_owned(),
+            entry: asker.entry.clone(),
+            network: asker.network.to_owned(),
+            pod: asker.pod.map(str::to_owned),
             boot: self.node.boot.clone(),
             state,
             reservation: if self.place.has_reservations {
@@ -295,24 +308,25 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns the address to try next: the node's first free one. After a conflict it is one of the
+    /// Returns the address to try next: the pod's last one, or the node's first free one. After a conflict it is one of the
     /// next few, since the node that was faster goes on from there too.
     fn candidate(
         &self,
         range: &PoolRange,
         requested: Option<IpAddr>,
-        entry: &Entry,
+        asker: Asker<'_>,
     ) -> Option<u128> {
         let is_taken = |address: IpAddr| self.is_taken(address);
-        let free = match requested {
-            Some(requested) => Some(requested).filter(|address| !is_taken(*address)),
-            None => {
-                let number = if self.conflicts == 0 { 1 } else { SPREAD };
-                let free = steps::free(&self.journal, range, is_taken);
-                let next: Vec<IpAddr> = free.take(number).collect();
-                let chosen = spread(&entry.id, self.conflicts) % next.len().max(1);
-                next.get(chosen).copied()
-            }
+        let last = steps::last(&self.journal, asker, range).filter(|last| !is_taken(*last));
+        let free = if let Some(requested) = requested.or(last) {
+            Some(requested).filter(|address| !is_taken(*address))
+        } else {
+            let number = if self.conflicts == 0 { 1 } else { SPREAD };
+            let next: Vec<IpAddr> = steps::free(&self.journal, range, is_taken)
+                .take(number)
+                .collect();
+            let chosen = spread(&asker.entry.id, self.conflicts) % next.len().max(1);
+            next.get(chosen).copied()
         };
         offset(self.place.net, free?)
     }
@@ -337,7 +351,7 @@ impl<'a> Session<'a> {
                 self.read(true)?;
             }
             let seen = self.journal.seen.clone().unwrap_or_default();
-            let patch = patch(&seen, self.node, &wanted);
+            let patch = patch(&seen, self.node, &wanted, &self.journal.last);
             match self.api.change_pool(&self.place.name, &patch) {
                 Ok(pool) => {
                     if !self.take_in(&pool)? {

@@ -4,7 +4,7 @@ use super::super::session::Session;
 use super::peer;
 use super::world::{Book, Seat, Shared};
 use braid_core::ipam::whereabouts::api::Store;
-use braid_core::ipam::whereabouts::journal::{Journal, Place};
+use braid_core::ipam::whereabouts::journal::{Asker, Journal, Place};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
 use braid_core::ipam::whereabouts::{PoolRange, names, steps};
 use std::collections::BTreeSet;
@@ -113,7 +113,7 @@ pub(super) fn work(
             Verb::Add(entry) => {
                 let is_running = |call: u32| !ended.contains(&(call as usize));
                 session.judge_waiting(&is_running, false)?;
-                session.reserve((entry, "lan"), range, None).map(Some)
+                session.reserve(asker(entry), range, None).map(Some)
             }
             Verb::Del(_) | Verb::Gc(_) => {
                 // What it cannot pay is owed.
@@ -138,7 +138,7 @@ fn take(
 ) -> Result<Option<IpAddr>, String> {
     let mut held = None;
     let taken = store.update(&mut |journal| {
-        held = steps::take((journal, range, None), (entry, "lan"), &node.boot);
+        held = steps::take((journal, range, None), asker(entry), &node.boot);
     });
     taken.map_err(|err| err.msg)?;
     let address = held.and_then(|at| names::address(range.net, at));
@@ -148,4 +148,12 @@ fn take(
 fn leave(store: &mut Book, release: &dyn Fn(&mut Journal)) -> Result<Option<IpAddr>, String> {
     let left = store.update(&mut |journal| release(journal));
     left.map(|_| None).map_err(|err| err.msg)
+}
+
+fn asker(entry: &Entry) -> Asker<'_> {
+    Asker {
+        entry,
+        network: "lan",
+        pod: entry.id.strip_prefix("web-"),
+    }
 }

@@ -3,6 +3,7 @@
 
 mod calls;
 mod full;
+mod last;
 mod patch;
 mod peer;
 mod world;
