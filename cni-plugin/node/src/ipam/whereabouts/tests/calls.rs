@@ -74,7 +74,12 @@ pub(super) fn work(
                 peer::del(seat, entry, range, has_reservations);
                 Ok(None)
             }
-            _ => Ok(None),
+            Verb::Gc(_)
+            | Verb::Look
+            | Verb::Tend(_)
+            | Verb::Free(_)
+            | Verb::Take(_)
+            | Verb::Leave(_) => Ok(None),
         });
     }
     let pool = Place {
