@@ -14,7 +14,7 @@ mod fabric;
 mod firewall;
 mod flannel;
 mod garbage;
-mod metrics;
+pub(crate) mod metrics;
 mod node;
 mod pings;
 mod repair;

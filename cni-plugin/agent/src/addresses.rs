@@ -1,6 +1,11 @@
 //! Cluster-wide addresses of this node: a thread that pays the debts of calls and holds a few addresses for
-//! the next pods. It has the credentials of calls, and a connection for each kubeconfig.
+//! the next pods. It has the credentials of calls, and a connection for each kubeconfig. Metrics and
+//! events report the use of the pools.
 
+use crate::events::pools::{self, PoolBook};
+use crate::events::publisher::Publisher;
+use crate::metrics::Metrics;
+use crate::serve::store::Store;
 use braid_client::api::{Access, Api};
 use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api;
@@ -9,6 +14,8 @@ use braid_node::ipam::whereabouts::store::FOLDER;
 use braid_node::ipam::whereabouts::tender::Tender;
 use braid_node::source::client::protocol::{Exchange, Exchanged, Limits};
 use braid_node::source::pools::{Exchanges, Remote};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -40,10 +47,10 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// Starts the thread.
-    pub(crate) fn start(node: &str) -> Self {
+    pub(crate) fn start(node: &str, reports: Reports) -> Self {
         let is_ending = Arc::new(AtomicBool::new(false));
         let (seen, node) = (Arc::clone(&is_ending), node.to_owned());
-        let thread = thread::spawn(move || run(&node, &seen));
+        let thread = thread::spawn(move || run(&node, reports, &seen));
         Self { is_ending, thread }
     }
 
@@ -57,7 +64,7 @@ impl Addresses {
     }
 }
 
-fn run(node: &str, is_ending: &AtomicBool) {
+fn run(node: &str, mut reports: Reports, is_ending: &AtomicBool) {
     let connections = Rc::new(RefCell::new(BTreeMap::new()));
     let mut open = |kubeconfig: &Path| -> Box<dyn api::Api> {
         let connection = Connection {
@@ -73,6 +80,7 @@ fn run(node: &str, is_ending: &AtomicBool) {
         let errors = tender.round(&mut open);
         let failed = !errors.is_empty();
         reported = report(&errors, &reported);
+        reports.report(&tender);
         if failed {
             pause(RETRY, is_ending);
         } else if changes.wait() {
@@ -80,6 +88,43 @@ fn run(node: &str, is_ending: &AtomicBool) {
         }
     }
     report(&tender.end(&mut open), &reported);
+}
+
+/// Reports about the use of pools.
+pub(crate) struct Reports {
+    metrics: Metrics,
+    store: Arc<Store>,
+    publisher: Publisher,
+    book: PoolBook,
+}
+
+impl Reports {
+    /// Starts a task that publishes events.
+    pub(crate) fn start(client: &Client, metrics: &Metrics, store: &Arc<Store>) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            store: Arc::clone(store),
+            publisher: Publisher::start(client.clone()),
+            book: PoolBook::default(),
+        }
+    }
+
+    fn report(&mut self, tender: &Tender) {
+        self.metrics.pools(tender.usages().cloned().collect());
+        // Without an answer of the API server, events would be lost.
+        let Some(node) = tender.identity() else {
+            return;
+        };
+        let news = self.book.news(tender.usages());
+        let now = Timestamp::now();
+        let mut posts = Vec::new();
+        for usage in news {
+            tracing::warn!("{}", usage.shortage());
+            let caches = self.store.caches();
+            posts.push(pools::post(usage, &caches.networks, node, now));
+        }
+        self.publisher.publish(posts);
+    }
 }
 
 /// Logs errors once, until they change.

@@ -1,6 +1,6 @@
 //! The agent's loop: objects and time in, changes of the node out.
 
-use crate::addresses::Addresses;
+use crate::addresses::{self, Addresses};
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
@@ -36,6 +36,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
@@ -80,9 +81,10 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
     let store = serve::start(&client, options, looks, &metrics)?;
     if let Some(received) = received {
-        reconcile::start(store, received, options, metrics.clone());
+        reconcile::start(Arc::clone(&store), received, options, metrics.clone());
         garbage::start(&client, metrics.clone());
-        addresses = Some(Addresses::start(&options.node_name));
+        let reports = addresses::Reports::start(&client, &metrics, &store);
+        addresses = Some(Addresses::start(&options.node_name, reports));
         pods::start(
             Reports::start(client.clone(), &options.node_name),
             metrics.clone(),

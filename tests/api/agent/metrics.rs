@@ -19,7 +19,7 @@ const TRACE: &str = "/run/trace";
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
 /// Returns the agent's metrics.
-pub(super) fn scrape() -> String {
+pub(crate) fn scrape() -> String {
     let curl = Command::new("curl")
         .args([
             "--silent",
@@ -36,7 +36,7 @@ pub(super) fn scrape() -> String {
 }
 
 /// Returns the value of a sample; `None` without this sample.
-pub(super) fn value(text: &str, sample: &str) -> Option<f64> {
+pub(crate) fn value(text: &str, sample: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(sample))?;
     line.strip_prefix(' ')?.parse().ok()
 }

@@ -14,6 +14,7 @@ mod mixed;
 mod nodes;
 mod peers;
 
+use crate::agent::metrics::{scrape, value};
 use crate::agent::{Agent, await_true};
 use crate::{World, json};
 use braid_testbed::sh;
@@ -236,11 +237,8 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
     }
 }
 
-#[test]
-fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
-    let Some(node) = Node::new("whereabouts-agent") else {
-        return;
-    };
+/// Starts an agent with the node's account, which may do everything.
+fn agent(node: &Node) -> Agent {
     let name = &node.world.namespace;
     let subject = format!("--serviceaccount={NAMESPACE}:{name}");
     let admin = ["--clusterrole=cluster-admin", &subject];
@@ -248,11 +246,26 @@ fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
     let bind = [&["create", "clusterrolebinding", &binding], &admin[..]].concat();
     node.world.server.kubectl(&bind, None);
     let config = format!("{name}/braid");
-    let agent = Agent::start(
-        Path::new(&node.kubeconfig),
-        name,
-        &["--config-map", &config],
-    );
+    let more = ["--config-map", &config];
+    Agent::start(Path::new(&node.kubeconfig), name, &more)
+}
+
+/// Returns the metrics of a pool: used, held, foreign and free addresses.
+fn metrics_of(pool: &str) -> [Option<f64>; 4] {
+    let text = scrape();
+    ["used", "held", "foreign", "free"].map(|count| {
+        let sample = format!("braid_pool_addresses_{count}{{pool=\"{pool}\"}}");
+        value(&text, &sample)
+    })
+}
+
+#[test]
+fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
+    let Some(node) = Node::new("whereabouts-agent") else {
+        return;
+    };
+    let name = &node.world.namespace;
+    let agent = agent(&node);
     let ipam = json!({"range": "10.207.0.0/28"});
     let (_first, first) = node.pod("first", &ipam);
     first.add().result();
@@ -276,6 +289,8 @@ fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
     let of_containers = || ids().iter().filter(|id| **id != held).count();
     await_true("the entries of both containers", || of_containers() == 2);
     await_true("another held address", || ids().contains(&held));
+    let two_used = [2.0, 1.0, 0.0, 11.0].map(Some);
+    await_true("both in the metrics", || metrics_of(pool) == two_used);
     first.del().ok();
     await_true("the release", || of_containers() == 1);
     std::fs::write(&node.kubeconfig, kubeconfig).expect("written");
@@ -290,4 +305,48 @@ fn with_an_agent_calls_send_no_requests_and_sigterm_gives_back_what_is_held() {
             None
         );
     }
+}
+
+#[test]
+fn a_pool_that_runs_short_is_one_event_on_its_network_and_a_pool_without_pods_no_series() {
+    let Some(node) = Node::new("whereabouts-short") else {
+        return;
+    };
+    let agent = agent(&node);
+    let ipam = json!({"range": "10.208.0.0/28"});
+    let conf = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {
+        "type": "whereabouts",
+        "range": "10.208.0.0/28",
+    }});
+    let namespace = &node.world.namespace;
+    node.world
+        .create_nad("lan", &json!({"config": conf.to_string()}));
+    let copy = format!("/var/lib/braid/networks/{namespace}_lan.json");
+    await_true("the copy of the network", || Path::new(&copy).exists());
+    let events = || {
+        let kind = "events.v1.events.k8s.io";
+        let selector = "--field-selector=reason=AddressesRunOut,regarding.name=lan";
+        let list = ["get", kind, "-o", "name", "-n", namespace, selector];
+        let names = node.world.server.kubectl(&list, None);
+        names.lines().count()
+    };
+    // 90 % of 14 addresses.
+    let attached: Vec<_> = (0..13)
+        .map(|number| {
+            let (ns, call) = node.pod(&format!("web-{number}"), &ipam);
+            call.add().result();
+            (ns, call)
+        })
+        .collect();
+    await_true("an event", || events() == 1);
+    let pool = "10.208.0.0-28";
+    let all = [13.0, 0.0, 0.0, 1.0].map(Some);
+    await_true("all in the metrics", || metrics_of(pool) == all);
+    for (_ns, call) in &attached {
+        call.del().ok();
+    }
+    await_true("no series", || metrics_of(pool) == [None; 4]);
+    assert_eq!(events(), 1);
+    agent.stop();
+    assert_eq!(node.entries(pool), []);
 }

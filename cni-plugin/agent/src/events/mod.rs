@@ -1,8 +1,9 @@
-//! Events on the Node and on pods: which ones are published when, and the requests for them.
+//! Events on the Node, on pods and on networks: which ones are published when, and the requests for them.
 //!
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
 //! series. So does an event of a pod that calls repeat.
 
+pub mod pools;
 pub mod publisher;
 pub mod repairs;
 

@@ -1,5 +1,6 @@
 //! Families of metrics with their labels.
 
+use super::pools::Pools;
 use super::scrape::Scrape;
 use crate::repair::Kind;
 use prometheus_client::encoding::prometheus_text;
@@ -33,7 +34,7 @@ pub(super) const CODES: [&str; 13] = [
 /// Names and values of labels.
 type Labels<const COUNT: usize> = [(&'static str, &'static str); COUNT];
 
-/// All families; `scrape` has the families of the node's state.
+/// All families; `scrape` has the families of the node's state, and `pools` has those of pools.
 #[derive(Debug)]
 pub(super) struct Families {
     pub(super) calls: Family<Labels<3>, Histogram, fn() -> Histogram>,
@@ -42,6 +43,7 @@ pub(super) struct Families {
     pub(super) collected: Family<Labels<1>, Counter>,
     pub(super) api_errors: Counter,
     pub(super) queue_depth: Gauge<u64, AtomicU64>,
+    pub(super) pools: Pools,
     pub(super) scrape: Scrape,
     registry: Registry,
 }
@@ -55,6 +57,7 @@ impl Default for Families {
             collected: Family::default(),
             api_errors: Counter::default(),
             queue_depth: Gauge::default(),
+            pools: Pools::default(),
             scrape: Scrape::default(),
             registry: Registry::default(),
         };
@@ -69,6 +72,7 @@ impl Families {
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register_collector(self.scrape.collector());
+        registry.register_collector(Box::new(self.pools.clone()));
         registry.register(
             "braid_call_duration_seconds",
             "Duration of plugin calls by verb, type of the first plugin, and result",

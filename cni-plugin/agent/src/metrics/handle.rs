@@ -3,6 +3,7 @@
 use super::families::Families;
 use super::labels::{code_label, type_label};
 use super::scrape::Scrape;
+use braid_core::ipam::whereabouts::usage::Usage;
 use braid_node::source::agent::report::CallReport;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,11 @@ impl Metrics {
     /// Sets the number of pods that wait for a comparison.
     pub fn queue_depth(&self, depth: usize) {
         self.0.queue_depth.set(depth as u64);
+    }
+
+    /// Sets the use of the pools that the node uses.
+    pub(crate) fn pools(&self, usages: Vec<Usage>) {
+        self.0.pools.set(usages);
     }
 
     /// Adds a finished plugin call.

@@ -3,6 +3,7 @@
 //! ```text
 //!  agent: repairs, garbage, queue, errors of the API ─► families ─┐
 //!  calls: a datagram each ────────────────────────────► calls ────┤
+//!  journals of pools ─────────────────────────────────► pools ────┤
 //!  records, leases, eBPF maps ─► node (values) ───────► scrape ───┴─► server: /metrics
 //! ```
 //!
@@ -13,6 +14,7 @@ mod families;
 mod handle;
 mod labels;
 mod node;
+mod pools;
 mod scrape;
 mod server;
 

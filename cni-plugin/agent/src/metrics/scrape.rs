@@ -124,7 +124,7 @@ impl Collector for Shown {
 }
 
 /// Encodes a family of gauges; one sample 0 without labels if there are none.
-fn gauges<'a, const COUNT: usize>(
+pub(super) fn gauges<'a, const COUNT: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -224,6 +224,10 @@ mod tests {
             "braid_attachments 0",
             "braid_addresses_used 0",
             "braid_addresses_free 0",
+            "braid_pool_addresses_used 0",
+            "braid_pool_addresses_held 0",
+            "braid_pool_addresses_foreign 0",
+            "braid_pool_addresses_free 0",
             "braid_shaped_bytes_total 0",
             "braid_shaped_dropped_packets_total 0",
             "braid_api_errors_total 0",

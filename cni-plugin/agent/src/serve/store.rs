@@ -33,7 +33,7 @@ pub(crate) enum Look {
 #[derive(Default)]
 pub(crate) struct Caches {
     pub(crate) pods: Objects,
-    pub(super) networks: Objects,
+    pub(crate) networks: Objects,
     pub(super) claims: Objects,
 }
 

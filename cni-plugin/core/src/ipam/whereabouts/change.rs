@@ -62,7 +62,6 @@ fn field(offset: u128, of: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn entry(id: &str) -> Entry {
         Entry {
@@ -99,10 +98,9 @@ mod tests {
             has_annotations: true,
             has_allocations: true,
             claims: BTreeMap::new(),
-            held: BTreeSet::new(),
             last: Last::default(),
             nodes: 1,
-            rank: 0,
+            ..Seen::default()
         };
         let wanted: BTreeMap<_, _> = [(6, entry("kept")), (9, entry("new"))].into();
         let change = patch(&seen, &node(), &wanted, &Last::default());

@@ -1,5 +1,6 @@
 //! Configuration of the IPAM plugin `whereabouts`.
 
+use super::journal::Place;
 use super::numbers;
 use super::range::{PoolRange, usable};
 use crate::cni::address::parse_ip;
@@ -131,6 +132,12 @@ impl WhereaboutsConfig {
 }
 
 impl WhereaboutsConfig {
+    /// True if a range has its addresses in this pool.
+    pub fn has_pool(&self, place: &Place) -> bool {
+        let mut ranges = self.ranges.iter();
+        place.network == self.network_name && ranges.any(|range| range.net.contains(&place.net))
+    }
+
     /// Returns the lease of addresses of the ranges.
     pub fn lease(&self, mut ips: Vec<IpConfig>) -> Lease {
         ips.extend(self.fixed.iter().cloned());

@@ -11,6 +11,7 @@
 
 use super::last::Last;
 use super::names;
+use super::others::Others;
 use super::pool::{Entry, Node, Note, Pool};
 use super::range::PoolRange;
 use ipnet::IpNet;
@@ -84,8 +85,6 @@ pub struct Seen {
     pub own: BTreeMap<u128, Entry>,
     /// Entries of claims that this node's annotation does not name.
     pub claims: BTreeMap<u128, Entry>,
-    /// Offsets that other nodes hold for their next pods.
-    pub held: BTreeSet<u128>,
     /// Last addresses of pods of other nodes.
     pub last: Last,
     /// True if the pool has annotations, and a map of entries.
@@ -96,6 +95,10 @@ pub struct Seen {
     pub nodes: usize,
     /// Number of those before this node, in the order of their keys.
     pub rank: usize,
+    /// True if no node before this one, in the order of their keys, has entries.
+    pub is_first: bool,
+    /// Entries of others.
+    pub others: Others,
 }
 
 /// An address of this node.
@@ -178,7 +181,6 @@ impl Journal {
         let is_earlier = note.as_ref().is_some_and(|it| it.node.boot != node.boot);
         let is_lost = self.seen.is_none() && !is_earlier;
         let (mut own, mut claims) = (BTreeMap::new(), BTreeMap::new());
-        let mut held_by_others = BTreeSet::new();
         self.sought.retain(|key| !sought.contains(key));
         let mut has_found = false;
         self.taken.clear();
@@ -219,9 +221,6 @@ impl Journal {
                         self.sought.insert(key);
                     }
                     self.taken.insert(*offset);
-                    if entry.is_held() {
-                        held_by_others.insert(*offset);
-                    }
                     continue;
                 }
             }
@@ -229,15 +228,16 @@ impl Journal {
         }
         let before = self.seen.as_ref().map_or(0, |seen| seen.seq);
         let key = node.key();
-        let (mut others, mut last) = (Vec::new(), Last::default());
-        for (_, other) in pool.notes() {
-            let of = other.node.key();
-            if of != key {
-                others.push(of);
-                last.extend(other.last);
-            } else if self.seen.is_none() {
-                self.last = other.last;
-            }
+        let notes: Vec<Note> = pool.notes().map(|(_, note)| note).collect();
+        let others = notes.iter().map(|note| (note.node.key(), note));
+        let others: Vec<_> = others.filter(|(other, _)| *other != key).collect();
+        let before_this = others.iter().filter(|(other, _)| *other < key);
+        let mut last = Last::default();
+        for (_, other) in &others {
+            last.extend(other.last.clone());
+        }
+        if let (None, Some(note)) = (&self.seen, &note) {
+            self.last = note.last.clone();
         }
         self.seen = Some(Seen {
             uid: pool.uid.clone(),
@@ -245,12 +245,13 @@ impl Journal {
             note: text,
             own,
             claims,
-            held: held_by_others,
             last,
             has_annotations: pool.annotations.is_some(),
             has_allocations: pool.has_allocations,
             nodes: others.len() + 1,
-            rank: others.iter().filter(|other| **other < key).count(),
+            rank: before_this.clone().count(),
+            is_first: before_this.clone().all(|(_, note)| note.is_empty()),
+            others: Others::count(pool, &notes, &self.taken),
         });
         has_found
     }

@@ -29,9 +29,11 @@ pub mod journal;
 pub mod last;
 pub mod names;
 mod numbers;
+pub mod others;
 pub mod pool;
 pub mod range;
 pub mod steps;
+pub mod usage;
 
 pub use config::WhereaboutsConfig;
 pub use range::PoolRange;

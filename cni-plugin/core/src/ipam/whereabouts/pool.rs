@@ -90,6 +90,11 @@ impl Entry {
         }
     }
 
+    /// Returns the characters of the id that an annotation has.
+    pub fn short(&self) -> &str {
+        short(&self.id)
+    }
+
     /// True if the entry is that of an attachment: a container and an interface.
     pub fn is_of(&self, id: &str, ifname: &str) -> bool {
         self.id == id && self.ifname == ifname
@@ -221,12 +226,22 @@ impl Note {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Returns the offset of each entry, and the first characters of its id.
+    pub fn entries(&self) -> impl Iterator<Item = (u128, &str)> {
+        self.own.split(',').filter_map(|one| {
+            let (at, id) = one.split_once(':')?;
+            Some((at.parse().ok()?, id))
+        })
+    }
+
+    /// True if the node has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty()
+    }
+
     /// True if an entry at this offset with this id is the node's.
     pub fn has(&self, offset: u128, id: &str) -> bool {
-        self.own.split(',').any(|one| {
-            let parts = one.split_once(':');
-            parts.is_some_and(|(at, of)| at.parse() == Ok(offset) && of == short(id))
-        })
+        self.entries().any(|one| one == (offset, short(id)))
     }
 }
 

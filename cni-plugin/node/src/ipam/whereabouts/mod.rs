@@ -98,14 +98,8 @@ fn journals_of(config: &WhereaboutsConfig) -> Result<Vec<Journal>, Error> {
     let mut found = Vec::new();
     for path in store::journals(Path::new(FOLDER))? {
         let journal = store::peek(&path)?;
-        let is_of = |place: &Place| {
-            place.network == config.network_name
-                && config
-                    .ranges
-                    .iter()
-                    .any(|range| range.net.contains(&place.net))
-        };
-        if journal.place.as_ref().is_some_and(is_of) {
+        let mut place = journal.place.iter();
+        if place.any(|place| config.has_pool(place)) {
             found.push(journal);
         }
     }

@@ -439,8 +439,9 @@ impl<'a> Session<'a> {
         let name = &self.place.name;
         let seen = self.journal.seen.clone().unwrap_or_default();
         // The nodes that hold addresses give them back when they see that none is left.
-        let is_held =
-            |ip: IpAddr| offset(self.place.net, ip).is_some_and(|at| seen.held.contains(&at));
+        let is_held = |ip: IpAddr| {
+            offset(self.place.net, ip).is_some_and(|at| seen.others.held.contains(&at))
+        };
         let kind = |is_held| {
             if is_held {
                 Kind::TryAgain
@@ -459,7 +460,7 @@ impl<'a> Session<'a> {
             return Error::new(kind(is_held), why);
         }
         let entries = self.journal.taken.len() + self.journal.own.len();
-        let (held, claimed) = (seen.held.len(), seen.claims.len());
+        let (held, claimed) = (seen.others.held.len(), seen.others.claimed);
         let why = format!(
             "no address of {}-{} is free: IPPool {name} has {} in use, {held} held for next pods and \
              {claimed} of claims without a pod; {} are reserved without an entry, and {} networks are \

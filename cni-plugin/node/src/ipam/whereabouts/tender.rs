@@ -2,7 +2,8 @@
 //! that calls send no requests.
 //!
 //! ```text
-//!  journals ─► need of each pool ─► Session: tend, look ─► journals
+//!  journals ─┬─► need of each pool ─► Session: tend, look ─► journals
+//!            └─► use of each pool
 //! ```
 
 use super::session::Session;
@@ -14,6 +15,7 @@ use braid_core::ipam::whereabouts::hold;
 use braid_core::ipam::whereabouts::journal::{Journal, Place, State};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
 use braid_core::ipam::whereabouts::steps::held;
+use braid_core::ipam::whereabouts::usage::Usage;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -45,6 +47,8 @@ struct Tended {
     active: Instant,
     /// Time of the last answer of the API server.
     read: Option<Instant>,
+    /// Use of the pool; `None` if the node has no address of it.
+    usage: Option<Usage>,
     /// Tells calls that this agent pays. It does not while the API server refuses.
     lock: Option<File>,
 }
@@ -87,6 +91,18 @@ impl Tender {
         errors
     }
 
+    /// Returns the use of each pool that has addresses of the node, as of the last round.
+    pub fn usages(&self) -> impl Iterator<Item = &Usage> {
+        self.pools
+            .values()
+            .filter_map(|tended| tended.usage.as_ref())
+    }
+
+    /// Returns the node's identity, if the API server has told it.
+    pub fn identity(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
     /// Gives back all that is held. Calls pay themselves from now on.
     pub fn end(mut self, api: &mut dyn FnMut(&Path) -> Box<dyn Api>) -> Vec<Error> {
         let mut errors = Vec::new();
@@ -117,8 +133,10 @@ impl Tender {
             used: used.clone(),
             active: now,
             read: None,
+            usage: None,
             lock: None,
         });
+        tended.usage = Usage::of(&journal);
         if tended.used != used {
             tended.used = used;
             tended.active = now;
