@@ -1,6 +1,7 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
 mod finding;
+mod repeated;
 
 pub use finding::{Finding, Level};
 
@@ -331,7 +332,11 @@ fn of_capabilities(judge: &mut Judge<'_>, path: &[PathPart], plugin: &Json) {
 
 fn of_ipam(judge: &mut Judge<'_>, at: &[PathPart], path: &[PathPart], kind: &str, conf: &NetConf) {
     match Configuration::parse(kind, conf, "") {
-        Ok(Some(_)) => {}
+        Ok(Some(ipam)) => {
+            if let Some(fault) = repeated::fault(&conf.plugin, &conf.json, &ipam) {
+                judge.note(Level::Warning, at, fault);
+            }
+        }
         Ok(None) if plugins::TYPES.contains(&kind) => {
             judge.note(Level::Error, at, "a network plugin, not an IPAM plugin");
         }

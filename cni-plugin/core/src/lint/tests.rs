@@ -65,6 +65,44 @@ fn finding_has_the_path_of_its_value() {
 }
 
 #[test]
+fn a_range_of_host_local_on_a_link_that_spans_nodes_is_a_warning() {
+    let ranges = r#""ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"fd00::/120"}]]}"#;
+    let pools = r#""ipam":{"type":"whereabouts","range":"10.0.0.0/24"}"#;
+    let one = "10.0.0.1-10.0.0.254 on its own";
+    for (keys, expected) in [
+        (format!(r#""type":"macvlan",{LOCAL}"#), Some(one)),
+        (format!(r#""type":"ipvlan","mode":"l3",{LOCAL}"#), Some(one)),
+        (
+            format!(r#""type":"vlan","master":"e","vlanId":5,{LOCAL}"#),
+            Some(one),
+        ),
+        (
+            format!(r#""type":"macvlan",{ranges}"#),
+            Some("10.0.0.1-10.0.0.254, fd00::1-fd00::ff on its own"),
+        ),
+        (
+            format!(r#""type":"macvlan","linkInContainer":true,"master":"e",{LOCAL}"#),
+            None,
+        ),
+        (format!(r#""type":"bridge",{LOCAL}"#), None),
+        (format!(r#""type":"macvlan",{pools}"#), None),
+    ] {
+        let found = nad(&nad_of(&config(&keys)));
+        let texts: Vec<String> = found.iter().map(Finding::to_string).collect();
+        match expected {
+            Some(range) => {
+                let start = format!("warning: type: \"host-local\": each node gives out {range}");
+                assert!(
+                    texts.len() == 1 && texts[0].starts_with(&start),
+                    "{texts:?}"
+                );
+            }
+            None => assert_eq!(texts, [""; 0], "{keys}"),
+        }
+    }
+}
+
+#[test]
 fn any_changed_byte_of_a_network_is_judged() {
     let text = config(&format!(
         r#""plugins":[{{"type":"bridge","vlan":5,{LOCAL}}},{{"type":"portmap","capabilities":{{"mac":true}}}}]"#
