@@ -30,6 +30,7 @@ fn the_kinds_stay_when_the_release_is_uninstalled() {
     }
     for object in rendered(&[
         "--set=flannel.enabled=true",
+        "--set=ipam.enabled=true",
         "--set=node.clearNetworkUnavailable=true",
     ]) {
         let policy = &object["metadata"]["annotations"]["helm.sh/resource-policy"];

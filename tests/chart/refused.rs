@@ -74,6 +74,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("--set=rbac.create=1", "/rbac/create"),
     ("--set=crds.create=x", "/crds/create"),
     ("--set=flannel.enabled=maybe", "/flannel/enabled"),
+    ("--set=ipam.enabled=1", "/ipam/enabled"),
     (
         "--set=node.clearNetworkUnavailable=1",
         "/node/clearNetworkUnavailable",

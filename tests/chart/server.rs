@@ -1,7 +1,7 @@
 //! The chart on a real API server: every object is accepted, and the kinds alone stay.
 
-use crate::table::{FLANNEL, LEFT_OUT, ROWS};
-use crate::{helm, lacks_helm, name, rendered};
+use crate::table::{FLANNEL, IPAM, LEFT_OUT, ROWS};
+use crate::{committed, helm, lacks_helm, name, rendered};
 use braid_testbed::api_server::ApiServer;
 use braid_testbed::chart::{self, CHART, RELEASE};
 use braid_tests::{Sandbox, Value, json};
@@ -64,12 +64,12 @@ fn existing(server: &ApiServer, objects: &[Value]) -> Vec<String> {
 #[test]
 fn a_release_is_installed_and_uninstalled_and_only_the_kinds_stay() {
     with_server("install", |server| {
-        let objects = rendered(&[FLANNEL.value]);
-        let install = ["install", RELEASE, CHART, FLANNEL.value];
+        let objects = rendered(&[FLANNEL.value, IPAM.value]);
+        let install = ["install", RELEASE, CHART, FLANNEL.value, IPAM.value];
         let names: Vec<String> = objects.iter().map(name).collect();
         let mut kinds = names.clone();
         kinds.retain(|name| name.starts_with("CustomResourceDefinition/"));
-        assert_eq!(kinds.len(), 2);
+        assert_eq!(kinds.len(), 4);
         run(server, &install);
         assert_eq!(existing(server, &objects), names);
         let network = json!({
@@ -106,8 +106,32 @@ fn a_release_is_installed_and_uninstalled_and_only_the_kinds_stay() {
         ];
         let map = server.kubectl(&map, None).expect("a configuration");
         assert!(map.contains("mtu: 1400 "), "{map}");
-        let left: Vec<String> = rendered(&[]).iter().map(name).collect();
-        assert_eq!(existing(server, &objects), left, "without flannel.enabled");
+        let usual: Vec<String> = rendered(&[]).iter().map(name).collect();
+        let mut left = names;
+        left.retain(|name| usual.contains(name) || kinds.contains(name));
+        let why = "without flannel.enabled and ipam.enabled";
+        assert_eq!(existing(server, &objects), left, "{why}");
+    });
+}
+
+#[test]
+fn kinds_of_whereabouts_stay_those_of_their_owner() {
+    with_server("whereabouts", |server| {
+        let pools = "CustomResourceDefinition/ippools.whereabouts.cni.cncf.io";
+        let mut kind = committed("deploy/ipam.yaml");
+        kind.retain(|object| name(object) == pools);
+        server
+            .kubectl(&["create", "-f", "-"], kind.first())
+            .expect("Whereabouts' kind");
+        let get = ["get", pools, "-o", "jsonpath={.metadata.annotations}"];
+        let owner = || server.kubectl(&get, None).expect("the kind");
+        let before = owner();
+        run(server, &["install", RELEASE, CHART, IPAM.value]);
+        run(server, &["upgrade", RELEASE, CHART, IPAM.value]);
+        let objects = rendered(&[IPAM.value]);
+        let names: Vec<String> = objects.iter().map(name).collect();
+        assert_eq!(existing(server, &objects), names);
+        assert_eq!(owner(), before);
     });
 }
 
@@ -138,7 +162,7 @@ fn the_api_server_accepts_the_objects_of_each_value() {
             .map(|row| row.values.split(' ').collect())
             .collect();
         all.extend(LEFT_OUT.iter().map(|(value, _)| vec![*value]));
-        all.push(vec![FLANNEL.value, "--set=nameOverride=net"]);
+        all.push(vec![FLANNEL.value, IPAM.value, "--set=nameOverride=net"]);
         for values in all {
             let text = chart::render(&values).expect("objects");
             let path = Path::new(HOME).join("objects.yaml");

@@ -254,6 +254,17 @@ pub(crate) const NODE: Addition = Addition {
     effect: &["+ ConfigMap/braid data.config.yaml.clearNetworkUnavailable: true"],
 };
 
+pub(crate) const IPAM: Addition = Addition {
+    value: "--set=ipam.enabled=true",
+    objects: &[
+        "CustomResourceDefinition/ippools.whereabouts.cni.cncf.io",
+        "CustomResourceDefinition/overlappingrangeipreservations.whereabouts.cni.cncf.io",
+        "ClusterRole/braid-ipam",
+        "ClusterRoleBinding/braid-ipam",
+    ],
+    effect: &[],
+};
+
 pub(crate) const FLANNEL: Addition = Addition {
     value: "--set=flannel.enabled=true",
     objects: &[

@@ -24,6 +24,16 @@ system:serviceaccount:{{ include "braid.namespace" . }}:{{ include "braid.name" 
 {{- end -}}
 {{- end }}
 
+{{/* "true" if the release has this kind of objects: with crds.create, unless the cluster has it from elsewhere. */}}
+{{- define "braid.hasKind" -}}
+{{- $top := index . 0 -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (index . 1) -}}
+{{- $release := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found -}}
+{{- if and $top.Values.crds.create (or (not $found) (eq $release $top.Release.Name)) -}}
+true
+{{- end -}}
+{{- end }}
+
 {{/* Folders of each distribution that differ from kubeadm's. */}}
 {{- define "braid.folders" -}}
 k3s:

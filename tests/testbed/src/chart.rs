@@ -29,7 +29,7 @@ pub struct Manifest {
 }
 
 /// The generated manifests.
-pub const MANIFESTS: [Manifest; 2] = [
+pub const MANIFESTS: [Manifest; 3] = [
     Manifest {
         path: "deploy/braid.yaml",
         head: "\
@@ -51,6 +51,17 @@ pub const MANIFESTS: [Manifest; 2] = [
 ",
         values: &["--set=flannel.enabled=true"],
         templates: &["flannel"],
+    },
+    Manifest {
+        path: "deploy/ipam.yaml",
+        head: "\
+# Kinds and rights of the IPAM `whereabouts`, for clusters without Whereabouts. They are Whereabouts' own kinds, so a
+# cluster that has them needs the rights alone. Removing braid does not remove them: addresses of pods are in them.
+# `cargo xtask manifests` writes this file from the chart in deploy/chart, so change the chart.
+#
+",
+        values: &["--set=ipam.enabled=true"],
+        templates: &["ipam"],
     },
 ];
 
