@@ -4,6 +4,7 @@
 //!  cni     ─ the plugin call             plan   ─ dry run             try     ─ attach a sandbox, show, detach
 //!  install ─ drop-in names               doctor ─ node features       status, gc, detach ─ attachments
 //!  top     ─ traffic of containers                    lint   ─ faults of manifests
+//!  ipam    ─ addresses of the whole cluster
 //!  sysdump ─ the state of the node in one archive
 //!  migrate ─ other programs of the node, and the commands to leave them
 //!  dhcp    ─ the daemon of the dhcp IPAM          agent  ─ the agent of a node
@@ -20,6 +21,7 @@ mod dhcp;
 mod doctor;
 mod gc;
 mod install;
+mod ipam;
 mod lint;
 mod manifests;
 mod migrate;
@@ -57,6 +59,7 @@ enum Command {
     Top(top::Arguments),
     Detach(detach::Arguments),
     Gc(gc::Arguments),
+    Ipam(ipam::Arguments),
     Doctor(doctor::Arguments),
     Sysdump(sysdump::Arguments),
     Install(install::Arguments),
@@ -93,6 +96,7 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
         Command::Top(arguments) => top::run(&arguments),
         Command::Detach(arguments) => detach::run(&arguments),
         Command::Gc(arguments) => gc::run(&arguments),
+        Command::Ipam(arguments) => ipam::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Sysdump(arguments) => sysdump::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),

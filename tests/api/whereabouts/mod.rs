@@ -8,6 +8,7 @@
 //! ```
 
 mod claims;
+mod command;
 mod faults;
 mod forms;
 mod mixed;

@@ -71,6 +71,17 @@ impl ObjectKind {
     }
 }
 
+impl From<ExchangeKind> for ObjectKind {
+    fn from(kind: ExchangeKind) -> Self {
+        match kind {
+            ExchangeKind::Pool => Self::Pool,
+            ExchangeKind::Reservation => Self::Reservation,
+            ExchangeKind::SlicePool => Self::SlicePool,
+            ExchangeKind::Node => Self::Node,
+        }
+    }
+}
+
 /// A request to the API server. It can be sent several times.
 pub(super) struct ApiRequest {
     verb: &'static str,
@@ -103,7 +114,17 @@ impl ApiRequest {
     /// Creates a request for a page of the list of all objects of a kind. `next` is the token from
     /// the previous page; empty for the first page.
     pub(super) fn list(kind: ObjectKind, next: &str) -> Result<Self, SourceError> {
-        Self::page(kind, METADATA, "", next)
+        Self::page((kind, None), METADATA, "", next)
+    }
+
+    /// Creates a request for a page of the list of all objects of a kind of cluster-wide IPAM. `next`
+    /// is the token from the previous page; empty for the first page.
+    pub(super) fn list_whole(
+        kind: ExchangeKind,
+        namespace: &str,
+        next: &str,
+    ) -> Result<Self, SourceError> {
+        Self::page((kind.into(), Some(namespace)), JSON, "", next)
     }
 
     /// Creates a request for a page of the `ResourceSlices` of a driver on a node. `next` is the
@@ -115,11 +136,16 @@ impl ApiRequest {
             return Err(SourceError::Lasting { why });
         }
         let selector = format!("&fieldSelector=spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
-        Self::page(ObjectKind::Slice, JSON, &selector, next)
+        Self::page((ObjectKind::Slice, None), JSON, &selector, next)
     }
 
-    fn page(kind: ObjectKind, form: &str, of: &str, next: &str) -> Result<Self, SourceError> {
-        let path = kind.folder(None);
+    fn page(
+        (kind, namespace): (ObjectKind, Option<&str>),
+        form: &str,
+        of: &str,
+        next: &str,
+    ) -> Result<Self, SourceError> {
+        let path = kind.folder(namespace);
         let from = if next.is_empty() {
             String::new()
         } else {
@@ -206,16 +232,12 @@ impl ApiRequest {
     pub(super) fn exchange(exchange: &Exchange, namespace: &str) -> Result<Self, SourceError> {
         let verb = match exchange.verb {
             Verb::Get => "get",
+            Verb::List => "list",
             Verb::Create => "create",
             Verb::Patch => "patch",
             Verb::Delete => "delete",
         };
-        let kind = match exchange.kind {
-            ExchangeKind::Pool => ObjectKind::Pool,
-            ExchangeKind::Reservation => ObjectKind::Reservation,
-            ExchangeKind::SlicePool => ObjectKind::SlicePool,
-            ExchangeKind::Node => ObjectKind::Node,
-        };
+        let kind = exchange.kind.into();
         let object = ObjectName {
             namespace: namespace.to_owned(),
             name: exchange.name.clone(),

@@ -25,10 +25,11 @@ use api_request::{ApiRequest, ObjectKind};
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object as parse};
-use braid_node::source::client::protocol::{Exchange, Exchanged, Limits};
+use braid_node::source::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
 use clients::Clients;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
+use serde_json::Value;
 use session::Session;
 use std::cell::Cell;
 use std::pin::pin;
@@ -147,6 +148,9 @@ impl Api {
 }
 
 async fn exchanged(session: &Session<'_>, exchange: &Exchange) -> Result<Exchanged, SourceError> {
+    if exchange.verb == Verb::List {
+        return listed(session, exchange.kind).await;
+    }
     let ask = ApiRequest::exchange(exchange, session.namespace)?;
     match session.answer(&ask).await {
         Ok(body) => Ok(Exchanged {
@@ -160,6 +164,23 @@ async fn exchanged(session: &Session<'_>, exchange: &Exchange) -> Result<Exchang
             }),
             None => Err(ask.failed(failure, attempts)),
         },
+    }
+}
+
+async fn listed(session: &Session<'_>, kind: ExchangeKind) -> Result<Exchanged, SourceError> {
+    let (mut all, mut next) = (Vec::new(), String::new());
+    loop {
+        let ask = ApiRequest::list_whole(kind, session.namespace, &next)?;
+        let body = session.send(&ask).await?;
+        let (objects, more) = object::whole(&body).map_err(|err| ask.unreadable(&err))?;
+        all.extend(objects);
+        if more.is_empty() {
+            return Ok(Exchanged {
+                status: 200,
+                body: Value::Array(all).to_string(),
+            });
+        }
+        next = more;
     }
 }
 

@@ -67,6 +67,12 @@ struct List {
 }
 
 #[derive(Deserialize)]
+struct WholeList {
+    metadata: ListMeta,
+    items: Vec<Value>,
+}
+
+#[derive(Deserialize)]
 struct ListMeta {
     #[serde(default, rename = "continue")]
     next: String,
@@ -93,6 +99,15 @@ pub(super) fn page(body: &[u8]) -> Result<Page, Error> {
         uids.push(listed.metadata.uid);
     }
     Ok(Page { uids, next })
+}
+
+/// Returns the objects of a page of a list, and the token of the next page.
+pub(super) fn whole(body: &[u8]) -> Result<(Vec<Value>, String), Error> {
+    let WholeList {
+        metadata: ListMeta { next },
+        items,
+    } = serde_json::from_slice(body)?;
+    Ok((items, next))
 }
 
 /// Returns the devices of a page of `ResourceSlices`, and the token of the next page.

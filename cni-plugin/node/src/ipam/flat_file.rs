@@ -3,6 +3,7 @@
 use braid_core::cni::{Error, Json, NetConf};
 use braid_core::ipam::whereabouts::flat::{PATHS, merge};
 use std::borrow::Cow;
+use std::path::PathBuf;
 
 const WHEREABOUTS: &str = "whereabouts";
 
@@ -27,4 +28,19 @@ pub(super) fn complete<'c>(kind: &str, conf: &'c NetConf) -> Result<Cow<'c, NetC
         return NetConf::from_json(json).map(Cow::Owned);
     }
     Ok(Cow::Borrowed(conf))
+}
+
+/// Returns the kubeconfig in the first flat file that exists.
+pub(super) fn kubeconfig() -> Result<Option<PathBuf>, Error> {
+    for path in PATHS {
+        let Ok(bytes) = std::fs::read(path) else {
+            continue;
+        };
+        let flat = Json::parse(&bytes, path)?;
+        let kubernetes = flat.object("kubernetes")?;
+        let path = kubernetes.map(|it| it.text("kubeconfig")).transpose()?;
+        let path = path.flatten().filter(|path| !path.is_empty());
+        return Ok(path.map(PathBuf::from));
+    }
+    Ok(None)
 }

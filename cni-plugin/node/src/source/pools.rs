@@ -4,7 +4,7 @@ use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Server, Servers};
 use braid_core::ipam::whereabouts::fence::FoundNode;
-use braid_core::ipam::whereabouts::pool::{Entry, Pool, slice};
+use braid_core::ipam::whereabouts::pool::{Entry, ListedPool, Pool, slice};
 use braid_core::k8s::ObjectName;
 use braid_core::k8s::source::{Source, SourceError};
 use ipnet::IpNet;
@@ -19,7 +19,14 @@ pub struct Kubernetes;
 
 impl Servers for Kubernetes {
     fn open(&self, kubeconfig: &Path) -> Box<dyn Server> {
-        let client = Client::new(kubeconfig.to_owned(), Limits::default());
+        Self::open_within(kubeconfig, Limits::default())
+    }
+}
+
+impl Kubernetes {
+    /// Returns the API server of a kubeconfig like [`Servers::open`], with these time limits.
+    pub fn open_within(kubeconfig: &Path, limits: Limits) -> Box<dyn Server> {
+        let client = Client::new(kubeconfig.to_owned(), limits);
         Box::new(Remote::new(client, ""))
     }
 }
@@ -142,6 +149,12 @@ impl Server for Remote<Client> {
         };
         let found = self.client.pod(&name, None, &[]).map_err(of_source)?;
         Ok(found.0.node)
+    }
+
+    fn pools(&mut self) -> Result<Vec<ListedPool>, Failure> {
+        let answer = self.send(Verb::List, ExchangeKind::Pool, "", None)?;
+        let all = ListedPool::parse_all(answer.body.as_bytes());
+        all.map_err(|err| unreadable(&err))
     }
 
     fn slice(&mut self, pool: &str, node: &str) -> Result<Option<IpNet>, Failure> {

@@ -12,7 +12,7 @@ mod doctor;
 mod kubectl;
 mod status;
 mod stream;
-mod text;
+pub(super) mod text;
 mod top;
 
 use super::Outcome;

@@ -11,7 +11,11 @@ const LEAST: usize = 8;
 
 /// Formats a table of at most [`WIDTH`] columns. The columns `flexible` are shortened if necessary,
 /// the widest first.
-pub(super) fn table(header: &[&str], mut rows: Vec<Vec<String>>, flexible: &[usize]) -> String {
+pub(in crate::cli) fn table(
+    header: &[&str],
+    mut rows: Vec<Vec<String>>,
+    flexible: &[usize],
+) -> String {
     for cell in rows.iter_mut().flatten() {
         *cell = printable(cell);
     }
@@ -65,7 +69,7 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
 
 /// Breaks a text at blanks into lines of at most [`WIDTH`] columns, each with a newline. The first
 /// line begins with `first`, the others with `indent` blanks. A longer word is cut.
-pub(super) fn wrap(first: &str, text: &str, indent: usize) -> String {
+pub(in crate::cli) fn wrap(first: &str, text: &str, indent: usize) -> String {
     let (mut lines, mut line) = (String::new(), printable(first));
     let mut is_empty = true;
     for word in text.split_whitespace() {

@@ -72,6 +72,12 @@ fn request_names_its_object_and_makes_one_change() {
         line(&next),
         "GET /apis/k8s.cni.cncf.io/v1alpha1/ipamclaims?limit=500&continue=abc "
     );
+    let pools = ApiRequest::list_whole(ExchangeKind::Pool, "kube-system", "abc").unwrap();
+    assert_eq!(
+        line(&pools),
+        "GET /apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/kube-system/ippools?limit=500\
+         &continue=abc "
+    );
     let event = Event {
         severity: Severity::Warning,
         reason: "R".into(),

@@ -2,7 +2,7 @@
 
 use super::fence::FoundNode;
 use super::journal::Journal;
-use super::pool::{Entry, Metadata, Node, Pool};
+use super::pool::{Entry, ListedPool, Metadata, Node, Pool};
 use crate::cni::Error;
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -129,6 +129,9 @@ pub trait Api {
 pub trait Server: Api {
     /// Returns the name of the node on which a pod is.
     fn node_of(&mut self, namespace: &str, pod: &str) -> Result<String, Failure>;
+
+    /// Reads all pools, by name.
+    fn pools(&mut self) -> Result<Vec<ListedPool>, Failure>;
 
     /// Reads the slice of a node in a `NodeSlicePool`; `None` if it has none.
     fn slice(&mut self, pool: &str, node: &str) -> Result<Option<IpNet>, Failure>;

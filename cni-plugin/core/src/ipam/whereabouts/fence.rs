@@ -2,12 +2,12 @@
 
 use super::change::annotation;
 use super::pool::{Entry, Metadata, Node};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Taint of a node that an administrator has declared to be shut down.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// A Node, as read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,15 +66,48 @@ impl FoundNode {
     }
 }
 
-/// True if no container of the node that wrote an annotation can run: its Node object is gone, or is
-/// another one after another boot, or an administrator says that it is shut down.
-///
-/// Another Node object in the same boot is not enough, as a kubelet registers its node again after the
-/// object was deleted. Neither is another boot id, which a kubelet reports only after its start.
+/// State of the node that wrote an annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// Its Node object exists, so its containers may run.
+    Present,
+    /// An administrator says that it is shut down.
+    OutOfService,
+    /// The Node object is another one, after another boot.
+    Replaced,
+    /// Its Node object is gone.
+    Missing,
+}
+
+impl NodeState {
+    /// Judges a node by the Node object of its name.
+    ///
+    /// Another Node object in the same boot is not enough, as a kubelet registers its node again after
+    /// the object was deleted. Neither is another boot id, which a kubelet reports only after its start.
+    pub fn of(node: &Node, found: Option<&FoundNode>) -> Self {
+        match found {
+            None => Self::Missing,
+            Some(found) if found.is_out_of_service => Self::OutOfService,
+            Some(found) if found.uid != node.uid && found.boot != node.boot => Self::Replaced,
+            Some(_) => Self::Present,
+        }
+    }
+
+    /// Returns the state's name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::OutOfService => "out of service",
+            Self::Replaced => "replaced",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// True if no container of the node that wrote an annotation can run.
 pub fn is_gone(node: &Node, found: Option<&FoundNode>) -> bool {
-    found.is_none_or(|found| {
-        found.is_out_of_service || (found.uid != node.uid && found.boot != node.boot)
-    })
+    NodeState::of(node, found) != NodeState::Present
 }
 
 /// Returns the change of a pool that removes a node's annotation and its `entries`, except those of

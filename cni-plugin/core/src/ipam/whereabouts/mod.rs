@@ -25,6 +25,7 @@ pub mod config;
 pub mod fence;
 pub mod flat;
 pub mod hold;
+pub mod inventory;
 pub mod journal;
 pub mod last;
 pub mod names;

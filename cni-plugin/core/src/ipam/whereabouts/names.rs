@@ -19,6 +19,21 @@ pub fn reservation(network: &str, address: IpAddr) -> String {
     in_network(network, &object_name(&address.to_string()))
 }
 
+/// Returns the network names that the pool of a range may belong to. Its name does not tell a network
+/// from a node with a slice. Empty if the pool is not named for its range.
+pub fn networks<'p>(pool: &'p str, range: IpNet, node: &str) -> Vec<&'p str> {
+    let range = object_name(&range.to_string());
+    let slice = in_network(node, &range);
+    let before = |rest: &str| match pool.strip_suffix(rest)? {
+        "" => Some(""),
+        network => network.strip_suffix('-'),
+    };
+    [before(&range), before(&slice)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 fn in_network(network: &str, name: &str) -> String {
     if network.is_empty() {
         return name.to_owned();
@@ -73,6 +88,21 @@ mod tests {
             ("", "fd00::5", "fd00--5"),
         ] {
             assert_eq!(reservation(network, address.parse().unwrap()), name);
+        }
+    }
+
+    #[test]
+    fn a_pool_is_of_a_network_or_of_a_node_of_it() {
+        for (pool, expected) in [
+            ("10.0.0.0-24", &[""][..]),
+            ("lan-10.0.0.0-24", &["lan"]),
+            ("node-a-10.0.0.0-24", &["node-a", ""]),
+            ("lan-node-a-10.0.0.0-24", &["lan-node-a", "lan"]),
+            ("110.0.0.0-24", &[]),
+            ("other", &[]),
+        ] {
+            let range = "10.0.0.0/24".parse().unwrap();
+            assert_eq!(networks(pool, range, "node-a"), expected, "{pool}");
         }
     }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::mem::take;
 
 /// Start of the keys of the nodes' annotations.
 const KEY: &str = "ipam.braid.io/";
@@ -112,6 +113,7 @@ struct Object {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
+    name: String,
     pub(super) uid: String,
     annotations: Option<BTreeMap<String, String>>,
 }
@@ -119,13 +121,12 @@ pub(super) struct Metadata {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spec {
+    range: String,
     allocations: Option<BTreeMap<String, Entry>>,
 }
 
-impl Pool {
-    /// Parses the object.
-    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
-        let Object { metadata, spec } = serde_json::from_slice(bytes)?;
+impl From<Object> for Pool {
+    fn from(Object { metadata, spec }: Object) -> Self {
         let has_allocations = spec.allocations.is_some();
         let mut entries = BTreeMap::new();
         for (key, entry) in spec.allocations.unwrap_or_default() {
@@ -133,12 +134,19 @@ impl Pool {
                 entries.insert(offset, entry);
             }
         }
-        Ok(Self {
+        Self {
             uid: metadata.uid,
             annotations: metadata.annotations,
             entries,
             has_allocations,
-        })
+        }
+    }
+}
+
+impl Pool {
+    /// Parses the object.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice::<Object>(bytes).map(Self::from)
     }
 
     /// Returns the annotation with this key.
@@ -157,11 +165,45 @@ impl Pool {
 
     /// Returns the entries that an annotation names.
     pub fn entries_of(&self, note: &Note) -> BTreeMap<u128, Entry> {
-        let entries = self.entries.iter();
+        let mut entries = BTreeMap::new();
+        for (offset, id) in note.entries() {
+            let entry = self.entries.get(&offset);
+            if let Some(entry) = entry.filter(|entry| short(&entry.id) == id) {
+                entries.insert(offset, entry.clone());
+            }
+        }
         entries
-            .filter(|(offset, entry)| note.has(**offset, &entry.id))
-            .map(|(offset, entry)| (*offset, entry.clone()))
-            .collect()
+    }
+}
+
+/// A pool of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedPool {
+    /// `metadata.name`.
+    pub name: String,
+    /// `spec.range`.
+    pub range: String,
+    /// The pool.
+    pub pool: Pool,
+}
+
+impl ListedPool {
+    /// Parses a list of objects.
+    pub fn parse_all(bytes: &[u8]) -> serde_json::Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for mut object in serde_json::from_slice::<Vec<Object>>(bytes)? {
+            all.push(Self {
+                name: take(&mut object.metadata.name),
+                range: take(&mut object.spec.range),
+                pool: object.into(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Returns the range of the pool; `None` if an administrator wrote another text.
+    pub fn net(&self) -> Option<IpNet> {
+        self.range.parse().ok().map(|net: IpNet| net.trunc())
     }
 }
 

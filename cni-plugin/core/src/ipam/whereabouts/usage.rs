@@ -88,6 +88,7 @@ impl Usage {
 mod tests {
     use super::*;
     use crate::ipam::whereabouts::journal::{Own, Sought, State};
+    use crate::ipam::whereabouts::last::Last;
     use crate::ipam::whereabouts::pool::{Entry, Node, Note, Pool};
     use std::collections::BTreeMap;
     use std::path::PathBuf;
@@ -113,7 +114,7 @@ mod tests {
         let mut notes = BTreeMap::new();
         for (node, own) in nodes {
             let own: BTreeMap<u128, Entry> = own.iter().cloned().collect();
-            let note = Note::new((*node).clone(), 1, &own);
+            let note = Note::new((*node).clone(), 1, &own, &Last::default());
             notes.insert(node.key(), note.text());
             pool.entries.extend(own);
         }

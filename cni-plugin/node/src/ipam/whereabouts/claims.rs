@@ -1,7 +1,8 @@
 //! Addresses of IPAMClaims in the pools of this node. A claim keeps its entry from one pod to the next, on
 //! any node, until it is deleted.
 
-use super::session::{Session, TRIES, failed};
+use super::requests::{delete_reservations, failed};
+use super::session::{Session, TRIES};
 use super::store::{self, FOLDER, JournalFile};
 use super::way::{Way, this_boot};
 use crate::ipam::Host;
@@ -95,7 +96,7 @@ impl Session<'_> {
                 let found = found.filter(|found| found.is_of_claim(entry));
                 reserved.extend(found.map(|found| (name, found.uid)));
             }
-            self.delete_reservations(&reserved)?;
+            delete_reservations(self.api, &reserved)?;
             let patch = patch(&pool, &unused);
             match self.api.change_pool(&self.place.name, &patch) {
                 Ok(pool) => {

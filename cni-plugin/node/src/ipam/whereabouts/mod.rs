@@ -4,9 +4,12 @@
 //!  WhereaboutsConfig ─► one Session per range: store (journal) + remote (API server) ─► Lease
 //!  DEL, GC: the journals name pools and API server, so no configuration is needed
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
+//!  braid ipam ─► admin: pools listed, a node's addresses released
 //! ```
 
+pub mod admin;
 pub mod claims;
+mod requests;
 mod reservations;
 pub mod session;
 pub mod store;

@@ -1,11 +1,12 @@
 //! Reservations of addresses: an address that ranges share is given out in one of them alone.
 
-use super::session::{Session, failed};
+use super::requests::{delete_reservations, failed, uid_of};
+use super::session::Session;
 use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api::Failure;
 use braid_core::ipam::whereabouts::journal::{Own, Reservation};
 use braid_core::ipam::whereabouts::names;
-use braid_core::ipam::whereabouts::pool::{Entry, Node};
+use braid_core::ipam::whereabouts::pool::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Session<'_> {
@@ -36,7 +37,7 @@ impl Session<'_> {
         for (((at, own), (name, _)), made) in new.into_iter().zip(&all).zip(made) {
             let uid = match made {
                 // It may be this node's, if the answer to an earlier attempt was lost.
-                Err(Failure::Exists) => self.uid_of(name, &own.entry, self.node)?,
+                Err(Failure::Exists) => uid_of(self.api, name, &own.entry, self.node)?,
                 made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
             };
             match uid {
@@ -65,33 +66,12 @@ impl Session<'_> {
                 Reservation::None => {}
                 Reservation::Made(uid) => all.push((name, uid.clone())),
                 Reservation::Asked => {
-                    let uid = self.uid_of(&name, &own.entry, self.node)?;
+                    let uid = uid_of(self.api, &name, &own.entry, self.node)?;
                     all.extend(uid.map(|uid| (name, uid)));
                 }
             }
         }
-        self.delete_reservations(&all)
-    }
-
-    pub(super) fn delete_reservations(&mut self, all: &[(String, String)]) -> Result<(), Error> {
-        let deleted = self.api.unreserve_all(all);
-        for ((name, _), deleted) in all.iter().zip(deleted) {
-            deleted.map_err(|err| failed("delete reservation", name, &err))?;
-        }
-        Ok(())
-    }
-
-    /// Returns the uid of the reservation of a node's entry, if there is one.
-    pub(super) fn uid_of(
-        &mut self,
-        name: &str,
-        entry: &Entry,
-        node: &Node,
-    ) -> Result<Option<String>, Error> {
-        let found = self.api.reservation(name);
-        let found = found.map_err(|err| failed("read reservation", name, &err))?;
-        let found = found.filter(|found| found.is_of(entry, node));
-        Ok(found.map(|found| found.uid))
+        delete_reservations(self.api, &all)
     }
 
     pub(super) fn reservation_name(&self, at: u128) -> Result<String, Error> {

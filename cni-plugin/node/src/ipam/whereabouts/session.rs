@@ -10,6 +10,7 @@
 //!  no address is free: GET the Nodes of the pool ─► PATCH pool without the entries of those gone
 //! ```
 
+use super::requests::{failed, free_node};
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
@@ -288,22 +289,10 @@ impl<'a> Session<'a> {
             if !fence::is_gone(&note.node, found.as_ref()) {
                 continue;
             }
-            let entries = pool.entries_of(&note);
-            // A pool without these entries would no longer tell of their reservations.
-            let mut reserved = Vec::new();
-            let of_pods = entries.iter().filter(|(_, entry)| entry.claim().is_none());
-            for (at, entry) in of_pods {
-                let name = self.reservation_name(*at)?;
-                let uid = self.uid_of(&name, entry, &note.node)?;
-                reserved.extend(uid.map(|uid| (name, uid)));
-            }
-            self.delete_reservations(&reserved)?;
-            let patch = fence::patch(&pool.uid, &note.node, text, &entries);
-            match self.api.change_pool(&self.place.name, &patch) {
-                // The node, or another one, was faster.
-                Ok(_) | Err(Failure::Unfit | Failure::Missing) => {}
-                Err(err) => return Err(failed("change IPPool", &self.place.name, &err)),
-            }
+            let Place {
+                name, net, network, ..
+            } = self.place;
+            free_node(self.api, (name, *net, &[network]), &pool, (text, &note))?;
         }
         Ok(())
     }
@@ -487,12 +476,4 @@ impl<'a> Session<'a> {
 fn spread(id: &str, conflicts: usize) -> usize {
     let step = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
     id.bytes().fold(conflicts, step)
-}
-
-pub(super) fn failed(doing: &str, name: &str, err: &Failure) -> Error {
-    let kind = match err {
-        Failure::Lasting(_) => Kind::Internal,
-        Failure::Exists | Failure::Unfit | Failure::Missing | Failure::Passing(_) => Kind::TryAgain,
-    };
-    Error::new(kind, format!("{doing} {name}: {err}"))
 }

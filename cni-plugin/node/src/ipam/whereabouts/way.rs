@@ -1,6 +1,7 @@
 //! The way to a pool: kubeconfig, API server, identity of the node, and the node's part of a range.
 
 use super::store::{self, FOLDER};
+use crate::ipam::flat_file;
 use crate::sys::boot;
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Failure, Server, Servers};
@@ -21,6 +22,19 @@ pub(super) fn kubeconfig(config: &WhereaboutsConfig) -> Result<PathBuf, Error> {
     if let Some(path) = &config.kubeconfig {
         return Ok(path.clone());
     }
+    of_node()
+}
+
+/// Returns the kubeconfig of networks without one, by the flat file or the meta plugin.
+pub fn default_kubeconfig() -> Result<PathBuf, Error> {
+    match flat_file::kubeconfig()? {
+        Some(path) => Ok(path),
+        None => of_node(),
+    }
+}
+
+/// Returns the kubeconfig of the meta plugin.
+fn of_node() -> Result<PathBuf, Error> {
     let mut found = KUBECONFIGS.iter().map(PathBuf::from);
     found.find(|path| path.exists()).ok_or_else(|| {
         let [braid, multus] = KUBECONFIGS;

@@ -35,6 +35,16 @@ pub struct Limits {
     pub event: Duration,
 }
 
+impl Limits {
+    /// Limits of a command, for which nothing waits but a person.
+    pub const COMMAND: Self = Self {
+        attempt: Duration::from_secs(20),
+        call: Duration::from_mins(1),
+        process: Duration::from_mins(10),
+        event: Duration::from_secs(3),
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         let [attempt, call, process, event] = [5, 10, 18, 3].map(Duration::from_secs);
@@ -132,7 +142,7 @@ pub enum ClientRequest {
     },
 }
 
-/// A request about one object that cluster-wide IPAM reads or changes.
+/// A request about an object that cluster-wide IPAM reads or changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The verb.
@@ -150,6 +160,8 @@ pub struct Exchange {
 pub enum Verb {
     /// Read.
     Get,
+    /// Read all objects of the kind. The name is empty, and the answer's body is a JSON list.
+    List,
     /// Create.
     Create,
     /// Change.
