@@ -47,7 +47,7 @@ impl Mounts {
     fn call(&self, verb: &str, pod: usize, namespace: &str, conf: &Value) -> Result<Value, String> {
         let pid = self.child.id().to_string();
         let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={}",
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={}-pod",
             self.name
         );
         let mut call = Command::new("nsenter")
@@ -115,7 +115,7 @@ fn create(node: &Node, names: &[String]) {
         all.push(json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": node.world.namespace},
+            "metadata": {"name": format!("{name}-pod"), "namespace": node.world.namespace},
             "spec": {"nodeName": name, "containers": [{"name": "c", "image": "none"}]},
         }));
     }

@@ -47,6 +47,8 @@ pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>, last: &La
         }
     }
     patch.push(json!({"op": "add", "path": annotation(&key), "value": text}));
+    // Resets the list of the fields that this manager has set, which is as long as the pool.
+    patch.push(json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]}));
     Value::Array(patch)
 }
 
@@ -116,6 +118,7 @@ mod tests {
                 "test /spec/allocations/9",
                 "add /spec/allocations/9",
                 &*format!("add {annotation}"),
+                "add /metadata/managedFields",
             ]
         );
         assert_eq!(change[1]["value"], "before");
