@@ -110,8 +110,8 @@ pub fn is_gone(node: &Node, found: Option<&FoundNode>) -> bool {
     NodeState::of(node, found) != NodeState::Present
 }
 
-/// Returns the change of a pool that removes a node's annotation and its `entries`, except those of
-/// claims. It fails if one of them has changed.
+/// Returns the change of a pool that removes a node's annotation and these of its `entries`. It fails if
+/// one of them has changed.
 pub fn patch(uid: &str, node: &Node, text: &str, entries: &BTreeMap<u128, Entry>) -> Value {
     let path = annotation(&node.key());
     let mut patch = vec![
@@ -121,10 +121,7 @@ pub fn patch(uid: &str, node: &Node, text: &str, entries: &BTreeMap<u128, Entry>
     for (offset, entry) in entries {
         let path = format!("/spec/allocations/{offset}");
         patch.push(json!({"op": "test", "path": format!("{path}/id"), "value": entry.id}));
-        // A claim keeps its address.
-        if entry.claim().is_none() {
-            patch.push(json!({"op": "remove", "path": path}));
-        }
+        patch.push(json!({"op": "remove", "path": path}));
     }
     patch.push(json!({"op": "remove", "path": path}));
     Value::Array(patch)

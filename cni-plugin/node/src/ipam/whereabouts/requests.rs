@@ -7,19 +7,21 @@ use braid_core::ipam::whereabouts::{fence, names};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// Removes an annotation of a node from a pool, together with its entries. Returns these; `None` if the
-/// node, or another one, has changed the pool meanwhile. Reservations are of one of the `networks`.
+/// Removes an annotation of a node from a pool, together with its entries, except those of claims.
+/// Returns the removed ones; `None` if the node, or another one, has changed the pool meanwhile.
+/// Reservations are of one of the `networks`.
 pub(super) fn free_node(
     api: &mut dyn Api,
     (name, net, networks): (&str, IpNet, &[&str]),
     pool: &Pool,
     (text, note): (&str, &Note),
 ) -> Result<Option<BTreeMap<u128, Entry>>, Error> {
-    let entries = pool.entries_of(note);
+    let named = pool.entries_of(note);
+    let of_pods = named.iter().filter(|(_, entry)| entry.claim().is_none());
+    let entries: BTreeMap<u128, Entry> = of_pods.map(|(at, it)| (*at, it.clone())).collect();
     // A pool without these entries would no longer tell of their reservations.
     let mut reserved = Vec::new();
-    let of_pods = entries.iter().filter(|(_, entry)| entry.claim().is_none());
-    for (at, entry) in of_pods {
+    for (at, entry) in &entries {
         let Some(address) = names::address(net, *at) else {
             continue;
         };
