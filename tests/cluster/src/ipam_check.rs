@@ -1,5 +1,5 @@
 //! Check of cluster-wide addresses: pods on two nodes share a range of a macvlan network, and reach
-//! each other.
+//! each other. Addresses of a `StatefulSet` and of an IPAMClaim move with their pods.
 //!
 //! ```text
 //!   pods of n1 ── net1 ─┐
@@ -7,25 +7,20 @@
 //!   pods of n2 ── net1 ─┘
 //! ```
 
+mod kept;
+mod pool;
+
 use crate::agent;
 use crate::networks_check::attached;
 use crate::pods;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use braid_testbed::{Cluster, Node, sh, wait};
+use pool::{APP, IDLE, NETWORK, PAYMENT, Pods, RANGE, addresses, of_containers, pool};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-const APP: &str = pods::IPAM;
-const NETWORK: &str = "ipam-lan";
-const RANGE: &str = "198.18.40.0/24";
-const POOL: &str = "198.18.40.0-24";
 /// Number of pods if `--brief` is set.
 const FEW: usize = 8;
-/// Longest wait for the entries of pods that are gone.
-const PAYMENT: Duration = Duration::from_secs(20);
-/// Longest wait for held addresses: a node gives them back after a minute.
-const IDLE: Duration = Duration::from_secs(100);
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -45,7 +40,8 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     };
     let nodes = [node, other];
     agent::ensure_deployed(cluster)?;
-    pods::delete(cluster, "pod,net-attach-def", APP)?; // what an earlier run left to look at
+    // What an earlier run left to look at.
+    pods::delete(cluster, "statefulset,pod,ipamclaim,net-attach-def", APP)?;
     let manifest = sh::root().join("deploy/ipam.yaml");
     sh::run(&mut cluster.kubectl(["apply", "-f", &manifest.to_string_lossy()]))?;
     cluster.create(&[network()])?;
@@ -65,6 +61,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
         Ok(())
     })?;
     println!("the pool has no entry of the {count} deleted pods");
+    kept::check(cluster, nodes)?;
     if !options.brief {
         wait::eventually(IDLE, || {
             let pool = pool(cluster)?;
@@ -76,9 +73,6 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     }
     pods::delete(cluster, "net-attach-def", APP)
 }
-
-/// A pod: its node, and its address in the network.
-type Pods = BTreeMap<String, (Node, String)>;
 
 fn network() -> Value {
     let ipam = json!({"type": "whereabouts", "range": RANGE});
@@ -92,49 +86,6 @@ fn requesting(count: usize, nodes: [Node; 2]) -> Vec<Value> {
         pods::requesting(&name, APP, nodes[number % nodes.len()], NETWORK)
     };
     (0..count).map(pod).collect()
-}
-
-/// Returns the address of each pod. Fails if two have the same.
-fn addresses(cluster: &Cluster) -> Result<Pods> {
-    let nodes = cluster.nodes()?;
-    let (mut all, mut owners) = (Pods::new(), BTreeMap::new());
-    for pod in pods::list(cluster, APP)? {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let status = pods::network_status(&pod);
-        let entry = status.get(1).and_then(|entry| entry["ips"][0].as_str());
-        let address = entry.with_context(|| format!("{name} has no address"))?;
-        let other = owners.insert(address.to_owned(), name.to_owned());
-        ensure!(other.is_none(), "{address} of {name} and {other:?}");
-        let node = nodes
-            .iter()
-            .find(|node| pod["spec"]["nodeName"] == node.to_string());
-        let node = node.with_context(|| format!("{name} is on no node"))?;
-        all.insert(name.to_owned(), (*node, address.to_owned()));
-    }
-    println!("{} addresses, none twice", owners.len());
-    Ok(all)
-}
-
-fn pool(cluster: &Cluster) -> Result<Value> {
-    let get = ["get", "ippools", POOL, "-n", "kube-system", "-o", "json"];
-    let text = sh::read(&mut cluster.kubectl(get))?;
-    serde_json::from_str(&text).context("parse the pool")
-}
-
-/// Returns the addresses that the pool has for containers.
-fn of_containers(cluster: &Cluster) -> Result<Vec<String>> {
-    let pool = pool(cluster)?;
-    let entries = pool["spec"]["allocations"]
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    let entries = entries.iter().filter(|(_, entry)| {
-        let id = entry["id"].as_str().unwrap_or_default();
-        !id.starts_with("braid:")
-    });
-    let mut addresses: Vec<String> = entries.map(|(at, _)| format!("198.18.40.{at}")).collect();
-    addresses.sort_unstable();
-    Ok(addresses)
 }
 
 /// Waits until the pool's entries are the pods' addresses.
