@@ -4,6 +4,7 @@ use crate::conflist::Conflist;
 use crate::floor::FLOOR;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -129,7 +130,11 @@ pub(crate) fn word(value: &impl ValueEnum) -> String {
         .unwrap_or_default()
 }
 
-impl<T: From<String>> FromStr for Named<T> {
+impl<T> FromStr for Named<T>
+where
+    T: FromStr,
+    T::Err: Error + Send + Sync + 'static,
+{
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -141,7 +146,9 @@ impl<T: From<String>> FromStr for Named<T> {
         }
         Ok(Named {
             name: name.to_owned(),
-            value: value.to_owned().into(),
+            value: value
+                .parse()
+                .with_context(|| format!("\"{value}\" of \"{name}\""))?,
         })
     }
 }

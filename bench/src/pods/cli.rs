@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// A program that runs on a directory's node during all calls
     #[arg(long, value_name = "NAME=PROGRAM")]
     daemon: Vec<Named>,
+    /// Pods that stay attached on a directory's node
+    #[arg(long, value_name = "NAME=N")]
+    beside: Vec<Named<usize>>,
     /// Conflist for one more ADD and DEL of a directory, with an API server that is `--round-trip`
     /// away
     #[arg(long, value_name = "NAME=FILE")]
@@ -58,6 +61,7 @@ impl Args {
             bail!("pods measures one --conflist");
         }
         let texts = self.pod.iter().chain(&self.interfaces).map(|of| &of.name);
+        let texts = texts.chain(self.beside.iter().map(|of| &of.name));
         let names = texts.chain(self.daemon.iter().chain(&self.far).map(|of| &of.name));
         self.common.check_names(names)?;
         self.common.check()
@@ -76,6 +80,11 @@ impl Args {
 
     pub(crate) fn daemon(&self, name: &str) -> Option<&Path> {
         named(&self.daemon, name).map(PathBuf::as_path)
+    }
+
+    /// Returns the number of pods that stay attached.
+    pub(crate) fn beside(&self, name: &str) -> usize {
+        named(&self.beside, name).copied().unwrap_or_default()
     }
 
     pub(crate) fn far(&self, name: &str) -> Option<&Path> {
@@ -104,10 +113,12 @@ mod tests {
     #[test]
     fn options_of_a_directory_apply_to_it_alone() {
         let args = parsed(&[
+            "--beside=a=3",
             "--pod=a=K8S_POD_NAMESPACE=n;K8S_POD_NAME=p",
             "--interfaces=a=net1,net2",
         ]);
         assert_eq!(args.cni_args("a"), "K8S_POD_NAMESPACE=n;K8S_POD_NAME=p");
+        assert_eq!((args.beside("a"), args.beside("b")), (3, 0));
         assert_eq!(args.interfaces("a").collect::<Vec<_>>(), ["net1", "net2"]);
         assert_eq!(
             (

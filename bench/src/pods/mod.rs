@@ -127,6 +127,7 @@ fn site<'a>(args: &Args, name: &str, plugins: Plugins<'a>, number: usize) -> Res
     site.expect(args.interfaces(name));
     args.daemon(name)
         .map_or(Ok(()), |daemon| site.start(daemon))?;
+    site.settle(args.beside(name)).context("pods beside")?;
     Ok(site)
 }
 

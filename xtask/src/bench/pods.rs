@@ -18,6 +18,7 @@ use braid_testbed::{API_SERVER, binaries, sh, tools};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,12 +32,23 @@ const WITH_NETWORKS: [&str; 5] = ["thin", "thick", "braid", "agent", "hung"];
 /// of the last.
 const WITHOUT: [&str; 3] = ["no-annotation", "no-annotation-agent", "no-annotation-told"];
 /// Names of the runs with an agent, and whether it is stopped.
-const AGENTS: [(&str, bool); 4] = [
+const AGENTS: [(&str, bool); 5] = [
+    (HELD, false),
     ("agent", false),
     ("hung", true),
     ("no-annotation-agent", false),
     ("no-annotation-told", false),
 ];
+/// Names of the runs with one network and addresses of Whereabouts' pools, and each one's range. The
+/// agent of the last holds addresses.
+const POOLS: [(&str, &str); 3] = [
+    ("ipam-whereabouts", "10.205.0.0/16"),
+    ("ipam-pool", "10.206.0.0/16"),
+    (HELD, "10.207.0.0/16"),
+];
+const HELD: &str = "ipam-held";
+/// Pods beside the measured one on the node of [`HELD`]: an agent holds a quarter of their number.
+const BESIDE: usize = 4;
 /// Socket of the agent.
 const SOCKET: &str = "/run/braid/agent.sock";
 /// RBAC rules of Multus.
@@ -51,6 +63,20 @@ struct Setup<'a> {
     tokens: [String; 2],
 }
 
+/// Makes a folder with the reference plugins and Whereabouts.
+fn with_whereabouts(reference: &Path, out: &Path) -> Result<PathBuf> {
+    let dir = out.join("whereabouts");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    for program in [reference.join("macvlan"), tools::whereabouts()?] {
+        let name = program.file_name().context("a program without a name")?;
+        symlink(&program, dir.join(name)).context("link a program")?;
+    }
+    Ok(dir)
+}
+
 pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Result<()> {
     sh::apt(&[
         ("iptables", "iptables"),
@@ -59,6 +85,7 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
     ])?;
     binaries::build()?;
     let multus = tools::multus()?;
+    let whereabouts = with_whereabouts(reference, out)?;
     let plugins = [
         ("thin", &*multus),
         ("thick", &multus),
@@ -71,6 +98,10 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
         ("no-kubernetes", braid),
         ("lan", braid),
         ("served", braid),
+        ("ipam-local", reference),
+        ("ipam-whereabouts", &whereabouts),
+        ("ipam-pool", braid),
+        (HELD, braid),
     ];
     let mut bench = bench(&plugins, &out.join("pods.json"), Some("pods"))?;
     // From here on this process and its children are in a new network namespace.
@@ -82,6 +113,7 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
         .arg(setup.daemon()?)
         .args(setup.agents(&braid.join(build::COMPANION))?);
     bench.args(WITH_NETWORKS.map(|name| format!("--interfaces={name}=net1,net2")));
+    bench.arg(format!("--beside={HELD}={BESIDE}"));
     bench.args(["--baseline=thick", "--runs", &args.runs.to_string()]);
     bench.arg(format!("--round-trip={}", 2 * WAY.as_millis()));
     bench.arg("--audit-log").arg(setup.api.server.audit_log());
@@ -91,6 +123,21 @@ pub(super) fn run(args: &Args, reference: &Path, braid: &Path, out: &Path) -> Re
 impl<'a> Setup<'a> {
     fn new(api: Api, reference: &'a Path) -> Result<Self> {
         api.server.kubectl(&["apply", "-f", MULTUS_RBAC], None)?;
+        // Whereabouts has its own account: it changes leases too.
+        for create in [
+            &["serviceaccount", "whereabouts", "-n", "kube-system"][..],
+            &[
+                "clusterrolebinding",
+                "whereabouts",
+                "--clusterrole=cluster-admin",
+                "--serviceaccount=kube-system:whereabouts",
+            ],
+        ] {
+            api.server.kubectl(&[&["create"], create].concat(), None)?;
+        }
+        let kinds = sh::root().join("deploy/ipam.yaml");
+        let apply = ["apply", "-f", &kinds.to_string_lossy()];
+        api.server.kubectl(&apply, None)?;
         let tokens = [
             api.server.create_token("braid")?,
             api.server.create_token("multus")?,
@@ -106,10 +153,18 @@ impl<'a> Setup<'a> {
     /// option `--pod` for each.
     fn pods(&self) -> Result<Vec<String>> {
         let mut options = Vec::new();
-        for name in [&WITH_NETWORKS[..], &WITHOUT].concat() {
+        let pools = POOLS.map(|(name, _)| name);
+        for name in [&WITH_NETWORKS[..], &WITHOUT, &pools].concat() {
             options.push(format!("--pod={name}={}", self.pod(name)?));
         }
+        // A call without an agent reads its Node.
+        self.node("ipam-pool")?;
         Ok(options)
+    }
+
+    fn node(&self, name: &str) -> Result<()> {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        self.api.create(&node).map(drop)
     }
 
     /// Creates a pod and returns its `CNI_ARGS`.
@@ -175,16 +230,42 @@ impl<'a> Setup<'a> {
             &json!({"io.kubernetes.cri.pod-annotations": {}}),
         );
         let told = self.conflist("told", &told)?;
+        let mut pools = Vec::new();
+        for (name, range) in POOLS {
+            pools.push(format!("{name}={}", self.pool(name, range)?));
+        }
+        let pools = pools.join(",");
         let (lan, served) = (conflist_path("pod-lan"), self.served()?);
         let (lan, served) = (lan.display(), served.display());
         Ok(vec![
             format!(
                 "--conflist={near},thin={thin},thick={thick},no-kubernetes={none},\
-                 no-annotation-told={told},lan={lan},served={served}"
+                 no-annotation-told={told},lan={lan},served={served},ipam-local={lan},{pools}"
             ),
             format!("--far=braid={far}"),
             format!("--far=no-annotation={far}"),
         ])
+    }
+
+    /// Writes the list of the first network with addresses of a pool. Returns its path.
+    fn pool(&self, name: &str, range: &str) -> Result<String> {
+        let kubeconfig = if name == "ipam-whereabouts" {
+            let token = self.api.server.create_token("whereabouts")?;
+            self.api.kubeconfig("whereabouts", &token, PORT)?
+        } else {
+            self.kubeconfig("braid", PORT)?
+        };
+        let flat = json!({"kubernetes": {"kubeconfig": kubeconfig}});
+        // Whereabouts refuses a call without a flat file.
+        let flat = self.api.write(&format!("{name}.flat"), &flat.to_string())?;
+        let text = fs::read_to_string(conflist_path("pod-lan"))?;
+        let mut list: Value = serde_json::from_str(&text).context("the first network")?;
+        list["plugins"][0]["ipam"] =
+            json!({"type": "whereabouts", "range": range, "configuration_path": flat});
+        let path = self
+            .api
+            .write(&format!("{name}.conflist"), &list.to_string())?;
+        Ok(path.display().to_string())
     }
 
     /// Writes the list of the pod's second network, with the pod's requests. Returns its path.
@@ -247,8 +328,7 @@ impl<'a> Setup<'a> {
         let config = self.api.write("agent.yaml", "mode: none\n")?;
         let mut options = Vec::new();
         for (name, is_stopped) in AGENTS {
-            self.api
-                .create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))?;
+            self.node(name)?;
             let agent = self.api.agent(program, &self.tokens[0], name, &config)?;
             let agent = format!("setpriv --pdeathsig KILL {agent}");
             let run = if is_stopped {
