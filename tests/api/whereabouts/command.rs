@@ -7,7 +7,7 @@ use braid_tests::{Value, binary};
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-const POOL: &str = "10.208.0.0-28";
+const POOL: &str = "10.209.0.0-28";
 const OTHER: &str = "whereabouts-command-other";
 
 fn reserve(node: &Node, address: &str, entry: &Entry) {
@@ -44,7 +44,7 @@ fn add_others(node: &Node) {
     let mut allocations = json!({});
     for (offset, entry) in &all {
         allocations[offset.to_string()] = json!(entry);
-        reserve(node, &format!("10.208.0.{offset}"), entry);
+        reserve(node, &format!("10.209.0.{offset}"), entry);
     }
     let mut annotations = json!({});
     annotations[other.key()] = Note::new(other.clone(), 1, &own, &Last::default())
@@ -102,7 +102,7 @@ fn offsets(node: &Node) -> Vec<String> {
 
 fn reserved(node: &Node) -> Vec<u8> {
     let is_reserved = |last: &u8| {
-        let name = format!("10.208.0.{last}");
+        let name = format!("10.209.0.{last}");
         node.get("overlappingrangeipreservations", &name).is_some()
     };
     (1..15).filter(is_reserved).collect()
@@ -114,12 +114,12 @@ fn addresses_are_listed_and_those_of_a_node_that_is_gone_are_released() {
         return;
     };
     let name = node.world.namespace.clone();
-    let (_ns, call) = node.pod("first", &json!({"range": "10.208.0.0/28"}));
-    assert_eq!(addresses(&call.add().result()), ["10.208.0.1/28"]);
+    let (_ns, call) = node.pod("first", &json!({"range": "10.209.0.0/28"}));
+    assert_eq!(addresses(&call.add().result()), ["10.209.0.1/28"]);
     add_others(&node);
 
     let all = parsed(&node, &[]);
-    let expected = json!({"name": POOL, "range": "10.208.0.0/28", "used": 2, "held": 1, "claimed": 0,
+    let expected = json!({"name": POOL, "range": "10.209.0.0/28", "used": 2, "held": 1, "claimed": 0,
         "whereabouts": 1, "free": 10});
     assert_eq!(named(&all["pools"], POOL), &expected);
     let expected = json!({"name": name, "state": "present", "used": 1, "held": 0});
@@ -140,11 +140,11 @@ fn addresses_are_listed_and_those_of_a_node_that_is_gone_are_released() {
         .lines()
         .map(|it| it.split_whitespace().collect())
         .collect();
-    assert_eq!(words[3], ["10.208.0.5", "other", "net1", OTHER]);
-    assert_eq!(words[4], ["10.208.0.6", "(held)", OTHER]);
+    assert_eq!(words[3], ["10.209.0.5", "other", "net1", OTHER]);
+    assert_eq!(words[4], ["10.209.0.6", "(held)", OTHER]);
     assert_eq!(
         words[5],
-        ["10.208.0.9", "foreign", "net1", "shop/web", "(Whereabouts)"]
+        ["10.209.0.9", "foreign", "net1", "shop/web", "(Whereabouts)"]
     );
     let rows = parsed(&node, &list);
     assert_eq!(
@@ -171,7 +171,7 @@ fn addresses_are_listed_and_those_of_a_node_that_is_gone_are_released() {
     let text = succeeds(&node, &release);
     let last = format!("node {name}: 1 address released\n");
     assert!(
-        text.contains("10.208.0.1") && text.ends_with(&last),
+        text.contains("10.209.0.1") && text.ends_with(&last),
         "{text}"
     );
     assert_eq!(

@@ -67,7 +67,9 @@ fn kubernetes() -> Result<()> {
 /// Downloads a Go module and returns its folder, which is read-only.
 pub(crate) fn module_dir(module: &str, version: &str) -> Result<PathBuf> {
     let module = format!("{module}@{version}");
-    let found = sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &module]))?;
+    let download = || sh::read(&mut sh::cmd("go", ["mod", "download", "-json", &module]));
+    // A proxy may fail once.
+    let found = download().or_else(|_| download())?;
     let found: serde_json::Value =
         serde_json::from_str(&found).context("parse the output of `go mod download`")?;
     let dir = found["Dir"].as_str();
@@ -137,7 +139,7 @@ pub(crate) fn go_build(
         &format!("-s -w {stamp}"),
         "-o",
     ];
-    sh::run(
+    sh::fetch(
         sh::cmd("go", ["build"])
             .args(flags)
             .arg(format!("{}/", folder.display()))

@@ -44,6 +44,11 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a `command` that downloads, like [`run`], and again if it fails: a proxy may fail once.
+pub(crate) fn fetch(command: &mut Command) -> Result<()> {
+    run(command).or_else(|_| run(command))
+}
+
 /// Runs `command` and returns its standard output. If the command fails, the error contains the
 /// command's standard error.
 pub fn read(command: &mut Command) -> Result<String> {

@@ -176,7 +176,7 @@ fn build_promtool(program: &Path) -> Result<()> {
     let mut go = sh::cmd("go", flags);
     go.args(["-tags=remove_all_sd", "-o"]).arg(program);
     go.arg(format!("{PROMETHEUS_MODULE}/cmd/promtool"));
-    sh::run(go.current_dir(&dir).env("CGO_ENABLED", "0"))
+    sh::fetch(go.current_dir(&dir).env("CGO_ENABLED", "0"))
 }
 
 /// Builds flanneld and [`INSTALLER`] from a copy of their module.
@@ -228,7 +228,7 @@ fn copied(module: &Path, name: &str, parts: &[&str]) -> Result<PathBuf> {
 fn build_copied(copy: &Path, package: &str, program: &Path, stamp: &str) -> Result<()> {
     let mut go = sh::cmd("go", ["build", "-trimpath", "-ldflags", stamp, "-o"]);
     go.arg(program).arg(package);
-    sh::run(go.current_dir(copy).env("CGO_ENABLED", "0"))
+    sh::fetch(go.current_dir(copy).env("CGO_ENABLED", "0"))
 }
 
 /// Returns the text of flanneld's main.go without the imports that register [`LEFT_OUT`].
@@ -257,7 +257,7 @@ pub(crate) fn multus_module() -> String {
 fn go_install(dir: &Path, packages: &[String]) -> Result<()> {
     eprintln!("building {}", packages.join(" "));
     let mut go = sh::cmd("go", ["install", "-trimpath"]);
-    sh::run(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0"))
+    sh::fetch(go.args(packages).env("GOBIN", dir).env("CGO_ENABLED", "0"))
         .context("needs go 1.21 or newer: install it from go.dev/dl or the package golang")
 }
 
