@@ -2,6 +2,7 @@
 //! none is lost.
 
 mod calls;
+mod claims;
 mod full;
 mod last;
 mod patch;

@@ -1,0 +1,49 @@
+//! Addresses of IPAMClaims.
+
+use super::calls::{By, Verb};
+use super::{ADDRESSES, Trial, name};
+use braid_core::ipam::whereabouts::pool::Entry;
+use std::net::IpAddr;
+
+fn add(trial: &Trial, node: usize, entry: &Entry) -> IpAddr {
+    let added = trial.call(node, &Verb::Add(entry.clone()));
+    added.expect("a free address").expect("an address")
+}
+
+/// Returns the ids of the pool's entries.
+fn ids(trial: &Trial) -> Vec<String> {
+    let state = trial.world.lock();
+    let pool = super::world::parse(&state.objects.pools[super::peer::POOL]);
+    pool.entries.into_values().map(|entry| entry.id).collect()
+}
+
+#[test]
+fn a_claim_keeps_its_address_when_its_node_is_lost() {
+    let trial = Trial::new(0);
+    let claim = Entry::of_claim("c1");
+    let kept = add(&trial, 0, &claim);
+    let pod = |number: usize| Trial::entry(&format!("{number}-pod"), By::Braid);
+    for number in 1..ADDRESSES {
+        add(&trial, 0, &pod(number));
+    }
+    trial.world.lock().objects.nodes.remove(&name(0));
+    for number in ADDRESSES..2 * ADDRESSES - 1 {
+        assert_ne!(add(&trial, 1, &pod(number)), kept);
+    }
+    assert_eq!(add(&trial, 1, &claim), kept);
+}
+
+#[test]
+fn a_deleted_claim_is_free_when_no_node_uses_it() {
+    let trial = Trial::new(0);
+    let claim = Entry::of_claim("c1");
+    add(&trial, 0, &claim);
+    let free = Verb::Free(["c1".to_owned()].into());
+    trial.call(1, &free).expect("an answer");
+    assert_eq!(ids(&trial), ["claim:c1"]);
+    trial.call(0, &Verb::Del(claim)).expect("a DEL");
+    assert_eq!(ids(&trial), ["claim:c1"]);
+    trial.call(1, &free).expect("an answer");
+    assert_eq!(ids(&trial), [""; 0]);
+    assert!(trial.world.lock().objects.reservations.is_empty());
+}
