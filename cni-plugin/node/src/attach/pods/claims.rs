@@ -176,7 +176,8 @@ pub(super) fn free(
 }
 
 /// Frees the addresses of the claims `in_pools` that are not in `uids`, the list of all claims. Returns
-/// the number of addresses. Claims of no record are no longer used by this node.
+/// the number of addresses. A claim in no record is no longer used by this node: a record is written
+/// before the address is reserved, and read here after `in_pools`.
 pub(crate) fn free_in_pools(
     in_pools: &BTreeSet<String>,
     uids: &BTreeSet<String>,
@@ -193,8 +194,9 @@ pub(crate) fn free_in_pools(
             .filter_map(|it| it.claim.as_deref());
         used.extend(owners.filter_map(uid_of_owner).map(str::to_owned));
     }
+    let left = in_pools.difference(&used).cloned().collect();
     let deleted = in_pools.difference(uids).cloned().collect();
     let known = NodeState::of(machine.root(), "", machine.log());
-    let freed = whereabouts::claims::free(&used, &deleted, known.host())?;
+    let freed = whereabouts::claims::free(&left, &deleted, known.host())?;
     Ok(freed.len())
 }

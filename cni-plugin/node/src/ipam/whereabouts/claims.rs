@@ -31,10 +31,10 @@ fn claims(journal: &Journal) -> BTreeSet<String> {
     uids.map(str::to_owned).collect()
 }
 
-/// Ends the use of claims outside `used` by this node: their pods are gone. Then frees the addresses of
+/// Ends the use of the claims in `left` by this node: their pods are gone. Then frees the addresses of
 /// the claims in `deleted` that no node uses, and returns them.
 pub fn free(
-    used: &BTreeSet<String>,
+    left: &BTreeSet<String>,
     deleted: &BTreeSet<String>,
     host: Host<'_>,
 ) -> Result<Vec<IpAddr>, Error> {
@@ -43,7 +43,7 @@ pub fn free(
         let journal = store::peek(&path)?;
         let is_left = |own: &Own| {
             let uid = own.entry.claim();
-            own.state == State::Used && uid.is_some_and(|uid| !used.contains(uid))
+            own.state == State::Used && uid.is_some_and(|uid| left.contains(uid))
         };
         if !journal.own.values().any(is_left) && claims(&journal).is_disjoint(deleted) {
             continue;
