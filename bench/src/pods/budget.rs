@@ -32,8 +32,8 @@ const HELD: &str = "ipam-held";
 /// The same network with `host-local`, by the reference plugins and by braid.
 const LOCAL: [&str; 2] = ["ipam-local", "lan"];
 
-/// Maximum of the time by which cluster-wide addresses of braid delay an ADD, relative to the time by
-/// which those of Whereabouts do: without and with an agent.
+/// Maximum delay of an ADD by cluster-wide addresses of braid, relative to the delay by Whereabouts:
+/// without and with an agent.
 const POOL_OF_WHEREABOUTS: f64 = 1.0 / 4.0;
 const HELD_OF_WHEREABOUTS: f64 = 1.0 / 30.0;
 const OF_THIN: f64 = 1.0 / 8.0;

@@ -1,6 +1,6 @@
 //! IPAMClaims: addresses in a pool that outlive pods and nodes.
 
-use super::{NAMESPACE, Node};
+use super::{NAMESPACE, Node, reservations};
 use crate::json;
 use crate::pods::claims::{claim, delete, end, refers_to};
 use crate::pods::{self, Pod};
@@ -90,15 +90,7 @@ fn a_claim_has_its_address_on_each_node_until_it_is_deleted() {
     change(here, there);
     other.call.gc(&[("other", "eth0")]).ok();
     assert_eq!(entries(&node), ["2 \"other\""]);
-    let list = [
-        "get",
-        "overlappingrangeipreservations",
-        "-n",
-        NAMESPACE,
-        "-o",
-        "name",
-    ];
-    let left = server.kubectl(&list, None);
+    let left = reservations(server);
     assert!(!left.contains("/10.204.0.1\n"), "{left}");
     other.call.del().ok();
     assert_eq!(entries(&node), [""; 0]);

@@ -17,6 +17,7 @@ mod peers;
 
 use crate::agent::metrics::{scrape, value};
 use crate::agent::{Agent, await_true};
+use crate::server::Server;
 use crate::{World, json};
 use braid_testbed::sh;
 use braid_tests::{Call, Ns, Value};
@@ -129,6 +130,12 @@ impl Node {
             .map(|(at, entry)| (at.clone(), id(entry)))
             .collect()
     }
+}
+
+/// Returns the names of all reservations, a line each.
+fn reservations(server: &Server) -> String {
+    let kind = "overlappingrangeipreservations";
+    server.kubectl(&["get", kind, "-n", NAMESPACE, "-o", "name"], None)
 }
 
 fn addresses(result: &Value) -> Vec<&str> {

@@ -1,7 +1,7 @@
 //! Ten nodes with one API server: each with its own `/run` and `/var/lib/braid`, and calls at the same
 //! time.
 
-use super::{NAMESPACE, Node, addresses, json};
+use super::{NAMESPACE, Node, addresses, json, reservations};
 use braid_tests::{Value, binary};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -215,14 +215,6 @@ fn ten_nodes_use_each_address_of_a_range_once_and_give_all_back() {
         requests(&node)
     );
     assert_eq!(node.entries("10.236.0.0-22"), []);
-    let list = [
-        "get",
-        "overlappingrangeipreservations",
-        "-n",
-        NAMESPACE,
-        "-o",
-        "name",
-    ];
-    let left = node.world.server.kubectl(&list, None);
+    let left = reservations(node.world.server);
     assert!(!left.contains("/10.236."), "{left}");
 }

@@ -112,7 +112,7 @@ pub(crate) mod tests {
     use serde_json::json;
     use std::path::PathBuf;
 
-    /// Returns the use of a pool of 20 addresses, one of which is held.
+    /// Returns the use of a pool of 20 addresses with a held one.
     pub(crate) fn usage(used: u8, is_reporter: bool) -> Usage {
         let net = "10.0.0.0/24".parse().expect("a network");
         Usage {

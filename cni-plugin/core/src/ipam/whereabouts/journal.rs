@@ -306,15 +306,12 @@ impl Journal {
         requested: Option<IpAddr>,
     ) -> Option<u128> {
         let net = self.place.as_ref()?.net;
-        let is_wanted = |address: IpAddr| {
-            range.contains(address) && requested.is_none_or(|requested| requested == address)
-        };
         claim.claim()?;
         let own = self.own.iter().map(|(offset, own)| (offset, &own.entry));
         let own = own.filter(|(offset, _)| !self.taken.contains(offset));
         let mut all = own.chain(&self.seen.as_ref()?.claims);
         let found = all.find(|(offset, entry)| {
-            *entry == claim && names::address(net, **offset).is_some_and(is_wanted)
+            *entry == claim && range.has(names::address(net, **offset), requested)
         });
         found.map(|(offset, _)| *offset)
     }
@@ -359,12 +356,9 @@ impl Journal {
         requested: Option<IpAddr>,
     ) -> Option<u128> {
         let net = self.place.as_ref()?.net;
-        let is_wanted = |address: IpAddr| {
-            range.contains(address) && requested.is_none_or(|requested| requested == address)
-        };
         let (offset, own) = self.own.iter_mut().find(|(offset, own)| {
             let is_free = own.state == State::Held && own.boot == boot;
-            is_free && names::address(net, **offset).is_some_and(is_wanted)
+            is_free && range.has(names::address(net, **offset), requested)
         })?;
         own.entry = asker.entry.clone();
         asker.network.clone_into(&mut own.network);

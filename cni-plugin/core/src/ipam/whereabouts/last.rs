@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Most pods of a node whose last address is known. They are in the node's annotation, and all
-/// annotations of an object have 256 KiB.
+/// Most last addresses of a node. They are in the node's annotation, and all annotations of an object
+/// have 256 KiB.
 const MOST: usize = 16;
 /// Bytes of a hash of pod and interface.
 const SHORT: usize = 4;

@@ -38,6 +38,12 @@ impl PoolRange {
             && !self.exclude.iter().any(|net| net.contains(&address))
     }
 
+    /// True if the address may be assigned, and is the `requested` one if there is one.
+    pub fn has(&self, address: Option<IpAddr>, requested: Option<IpAddr>) -> bool {
+        let is_requested = |address| requested.is_none_or(|requested| requested == address);
+        address.is_some_and(|address| self.contains(address) && is_requested(address))
+    }
+
     /// Returns the part of the range that a node may assign addresses of; `None` if it has none.
     pub fn slice(&self, net: IpNet) -> Option<Self> {
         let (first, last) = usable(net);

@@ -73,8 +73,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// ADD: reserves an address for an attachment, the `requested` one or the lowest free one. After
-    /// an error the journal owes the address that may be reserved.
+    /// ADD: reserves an address for an attachment: the `requested` one, that of its claim, the last one
+    /// of its pod, or the next free one. After an error the journal owes the address that may be reserved.
     pub fn reserve(
         &mut self,
         asker: Asker<'_>,
