@@ -21,6 +21,11 @@ const ANSWERED: usize = 1000;
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
+/// One in this many connections of [`Fault::Flaky`] fails.
+const RARE: usize = 16;
+/// Time after which a connection of [`Fault::Flaky`] is cut.
+const LIFE: Duration = Duration::from_secs(3);
+
 /// Fault that the proxy applies to a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
@@ -34,12 +39,33 @@ pub(crate) enum Fault {
     Silence,
     /// Delays each direction by this time, and the opening of the connection by a round trip.
     Delay(Duration),
+    /// Like [`Fault::Delay`]. One in [`RARE`] connections is also cut, before its request or instead of
+    /// its answer, or answered with 409 or 503. The others are cut after [`LIFE`].
+    Flaky(Duration),
     /// Answers the request with this status, a header and a body. `{authorization}` in the body is
     /// replaced by the request's `authorization` header.
     Answer(u16, &'static str, &'static str),
     /// Forwards requests without HTTP/2, but holds those that start with this text until the client
     /// closes the connection.
     Hold(&'static str),
+}
+
+impl Fault {
+    /// Returns the fault of the connection with this number.
+    fn of(&self, number: usize) -> Self {
+        let kinds = [
+            Self::Cut,
+            Self::LoseAnswer,
+            Self::Answer(409, "", ""),
+            Self::Answer(503, "", ""),
+        ];
+        match self {
+            Self::Flaky(_) if number % RARE == RARE - 1 => {
+                kinds[number / RARE % kinds.len()].clone()
+            }
+            other => other.clone(),
+        }
+    }
 }
 
 pub(crate) struct Proxy {
@@ -83,14 +109,14 @@ impl Proxy {
                     return;
                 }
                 let (client, state) = (client.expect("a connection"), Arc::clone(&shared));
-                state.connections.fetch_add(1, Ordering::SeqCst);
+                let number = state.connections.fetch_add(1, Ordering::SeqCst);
                 let fault = state
                     .faults
                     .lock()
                     .expect("faults")
                     .pop_front()
                     .unwrap_or_else(|| state.then.clone());
-                std::thread::spawn(move || state.serve(client, &fault));
+                std::thread::spawn(move || state.serve(client, &fault.of(number)));
             }
         });
         Self {
@@ -143,6 +169,18 @@ impl State {
             Fault::Delay(way) => {
                 std::thread::sleep(*way * 2);
                 relay(client, self.server.connect(), *way).expect("sockets twice");
+            }
+            Fault::Flaky(way) => {
+                std::thread::sleep(*way * 2);
+                let server = self.server.connect();
+                let ends = [&client, &server].map(|end| end.try_clone().expect("a socket twice"));
+                std::thread::spawn(move || {
+                    std::thread::sleep(LIFE);
+                    for end in ends {
+                        let _ = end.shutdown(Shutdown::Both);
+                    }
+                });
+                relay(client, server, *way).expect("sockets twice");
             }
             Fault::Cut => drop(client),
             Fault::Silence => {

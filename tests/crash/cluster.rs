@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 const POD: &str = "web";
 const DEFAULT: &str = "/etc/cni/default.conflist";
-const KUBECONFIG: &str = "/run/kubeconfig";
+/// Kubeconfig of the node.
+pub(crate) const KUBECONFIG: &str = "/run/kubeconfig";
 const AUTHORITY: &str = "/run/ca.crt";
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Key of the container ID in an entry of the pod's status.
@@ -74,23 +75,9 @@ impl Cluster {
             namespace: namespace.to_owned(),
             uid,
         };
-        cluster.write_files();
-        Some((cluster, host))
-    }
-
-    /// Writes the node's files: the default network's configuration and the credentials for the API
-    /// server.
-    fn write_files(&self) {
         fs::write(DEFAULT, networks()[0].to_string()).expect("write the default network");
-        fs::write(AUTHORITY, &self.server.authority).expect("write the authority's certificate");
-        let cluster = json!({"server": self.proxy.url(), "certificate-authority": AUTHORITY});
-        let config = json!({
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": self.server.token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "current-context": "c",
-        });
-        fs::write(KUBECONFIG, config.to_string()).expect("write a kubeconfig");
+        write_credentials(server, &cluster.proxy, &server.token, namespace);
+        Some((cluster, host))
     }
 
     /// Returns `CNI_ARGS` of a call for the pod.
@@ -167,43 +154,55 @@ impl Cluster {
 
     /// Returns the entries of the pod's `network-status` annotation on the server.
     fn status(&self) -> Vec<Value> {
-        let pod = self.get(&format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace));
+        let path = format!("/api/v1/namespaces/{}/pods/{POD}", self.namespace);
+        let pod = get(self.server, &self.server.token, &path);
         let status = pod["metadata"]["annotations"][STATUS]
             .as_str()
             .expect("a status, if only of others");
         serde_json::from_str(status).unwrap_or_else(|err| panic!("{err}: {status}"))
     }
+}
 
-    /// Gets an object from the API server. The client is independent of braid. It starts no
-    /// process, because it runs thousands of times.
-    fn get(&self, path: &str) -> Value {
-        let mut roots = RootCertStore::empty();
-        let authority = CertificateDer::from_pem_slice(self.server.authority.as_bytes())
-            .expect("a certificate");
-        roots.add(authority).expect("an authority");
-        let config =
-            ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
-        let config = config
-            .with_safe_default_protocol_versions()
-            .expect("versions");
-        let config = config.with_root_certificates(roots).with_no_client_auth();
-        let name = ServerName::from(std::net::IpAddr::from(API_SERVER));
-        let client = ClientConnection::new(Arc::new(config), name).expect("a client");
-        let mut stream = StreamOwned::new(client, self.server.connect());
-        let request = format!(
-            "GET {path} HTTP/1.0\r\nauthorization: Bearer {}\r\n\r\n",
-            self.server.token
-        );
-        stream
-            .write_all(request.as_bytes())
-            .expect("the server reads");
-        let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .expect("the server answers");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        serde_json::from_str(body).unwrap_or_else(|err| panic!("{err}: {answer}"))
-    }
+/// Writes the node's credentials for the API server, with this default namespace.
+pub(crate) fn write_credentials(server: &Server, proxy: &Proxy, token: &str, namespace: &str) {
+    fs::write(AUTHORITY, &server.authority).expect("write the authority's certificate");
+    let cluster = json!({"server": proxy.url(), "certificate-authority": AUTHORITY});
+    let context = json!({"cluster": "k", "user": "u", "namespace": namespace});
+    let config = json!({
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": context}],
+        "current-context": "c",
+    });
+    fs::write(KUBECONFIG, config.to_string()).expect("write a kubeconfig");
+}
+
+/// Gets an object from the API server. The client is independent of braid. It starts no
+/// process, because it runs thousands of times.
+pub(crate) fn get(server: &Server, token: &str, path: &str) -> Value {
+    let mut roots = RootCertStore::empty();
+    let authority =
+        CertificateDer::from_pem_slice(server.authority.as_bytes()).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let config =
+        ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+    let config = config
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::from(std::net::IpAddr::from(API_SERVER));
+    let client = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut stream = StreamOwned::new(client, server.connect());
+    let request = format!("GET {path} HTTP/1.0\r\nauthorization: Bearer {token}\r\n\r\n");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the server reads");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("the server answers");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|err| panic!("{err}: {answer}"))
 }
 
 /// Returns the configurations of the default network and of the two requested networks. Each has
@@ -246,7 +245,7 @@ fn stale() -> Value {
     json!({"name": "others/hot", "interface": "hot0", "ips": ["192.0.2.9"], "default": false})
 }
 
-fn create(server: &Server, namespace: &str, mut object: Value) -> Value {
+pub(crate) fn create(server: &Server, namespace: &str, mut object: Value) -> Value {
     object["metadata"]["namespace"] = namespace.into();
     let made = server.kubectl(&["create", "-o", "json", "-f", "-"], Some(&object));
     serde_json::from_str(&made).expect("kubectl prints JSON")

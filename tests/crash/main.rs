@@ -4,6 +4,7 @@
 //!  points  ─ strace lists the system calls of a call, and repeats it with a fault in one of them
 //!  world   ─ a host on which one container is attached and detached
 //!  cluster ─ a pod with three networks at a real API server: etcd and kube-apiserver
+//!  pools   ─ a pod with an address that is unique in the cluster, at the same API server
 //!  trials  ─ at each point: kill the call or fail the system call, then DEL or GC: nothing is left, ADD works again
 //!  storm   ─ many calls killed at the same time
 //! ```
@@ -18,6 +19,7 @@ mod cluster;
 #[expect(dead_code, reason = "it does more for other tests")]
 mod dhcp;
 mod points;
+mod pools;
 #[path = "../api/proxy.rs"]
 #[expect(dead_code, reason = "its faults are for other tests")]
 mod proxy;
@@ -169,6 +171,26 @@ fn pod_with_three_networks_killed_del_is_undone_by_gc() {
 #[test]
 fn pod_with_three_networks_failed_del_is_undone_by_del() {
     trials::del_of_pod(trials::FAILED);
+}
+
+#[test]
+fn pod_with_a_pooled_address_killed_add_is_undone_by_del() {
+    trials::pooled("ADD", trials::KILLED);
+}
+
+#[test]
+fn pod_with_a_pooled_address_killed_add_is_undone_by_gc() {
+    trials::pooled("ADD", trials::COLLECTED);
+}
+
+#[test]
+fn pod_with_a_pooled_address_killed_del_is_undone_by_del() {
+    trials::pooled("DEL", trials::KILLED);
+}
+
+#[test]
+fn pod_with_a_pooled_address_killed_del_is_undone_by_gc() {
+    trials::pooled("DEL", trials::COLLECTED);
 }
 
 #[test]

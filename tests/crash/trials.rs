@@ -82,6 +82,11 @@ pub(crate) fn del_of_pod(form: usize) {
     all("pod", "DEL", &[form]);
 }
 
+/// Runs trials of a call of a pod with an address that is unique in the cluster, in one form.
+pub(crate) fn pooled(verb: &'static str, form: usize) {
+    all("pooled", verb, &[form]);
+}
+
 /// Checks that ADD and DEL of `plugin` do not wait for a disk.
 pub(crate) fn no_sync(plugin: &'static str) {
     let Some(world) = World::new(plugin, "no-sync") else {
@@ -274,7 +279,9 @@ impl Pass<'_> {
         if Feature::Reference.missing().is_some() {
             return Ok(());
         }
-        let call = self.world.reference();
+        let Some(call) = self.world.reference() else {
+            return Ok(());
+        };
         let added = call.add();
         if added.code != 0 {
             return Err(format!(

@@ -3,6 +3,7 @@
 
 use crate::cluster::{self, Cluster, Due};
 use crate::dhcp::{self, Program, Server};
+use crate::pools::{self, Pools};
 use braid_tests::{Answer, Call, Ns, Sandbox, Value, json, state};
 use std::fs;
 use std::io::ErrorKind;
@@ -36,6 +37,8 @@ esac
 const HELD: &str = "/var/lib/theirs";
 /// Name of the case with a pod on three networks.
 const POD: &str = "pod";
+/// Name of the case with a bridge and addresses that are unique in the cluster.
+const POOLED: &str = "pooled";
 /// Host link that `host-device` moves into the container, and its veth peer.
 const DEVICE: [&str; 2] = ["dev0", "far0"];
 const DEVICE_MTU: u32 = 1500;
@@ -45,6 +48,8 @@ pub(crate) struct World {
     /// Cluster of the pod, only in the pod case. It is dropped before the host, on which its proxy
     /// listens.
     cluster: Option<Cluster>,
+    /// The cluster's objects, only in the case [`POOLED`]. Dropped before the host too.
+    pools: Option<Pools>,
     /// DHCP server behind [`PARENT`] and the DHCP daemon, only in the DHCP case.
     dhcp: Option<(Server, Program)>,
     pub(crate) host: Sandbox,
@@ -56,11 +61,19 @@ impl World {
     /// Creates a world for containers of the case `plugin`. `name` makes its Kubernetes namespace
     /// unique. `None` if the case needs an API server and there is none.
     pub(crate) fn new(plugin: &'static str, name: &str) -> Option<Self> {
-        let (cluster, host) = if plugin == POD {
-            let (cluster, host) = Cluster::new(&format!("{POD}-{name}"))?;
-            (Some(cluster), host)
-        } else {
-            (None, Sandbox::new())
+        let (mut cluster, mut pools) = (None, None);
+        let host = match plugin {
+            POD => {
+                let (made, host) = Cluster::new(&format!("{POD}-{name}"))?;
+                cluster = Some(made);
+                host
+            }
+            POOLED => {
+                let (made, host) = Pools::new(&format!("{POOLED}-{name}"))?;
+                pools = Some(made);
+                host
+            }
+            _ => Sandbox::new(),
         };
         let far = host.outside(PARENT, "192.0.2.1/24", "192.0.2.2/24");
         let pod = host.pod("pod");
@@ -78,6 +91,7 @@ impl World {
         });
         let world = Self {
             cluster,
+            pools,
             dhcp,
             host,
             pod,
@@ -116,8 +130,14 @@ impl World {
             .host
             .call(face(self.plugin), &self.pod, conf(self.plugin))
             .container(id);
-        match &self.cluster {
-            Some(cluster) => call.args(&cluster.args()),
+        self.with_args(call)
+    }
+
+    /// Returns the call with the pod's `CNI_ARGS`, in cases with a pod.
+    fn with_args(&self, call: Call) -> Call {
+        let args = self.cluster.as_ref().map(Cluster::args);
+        match args.or_else(|| self.pools.as_ref().map(Pools::args)) {
+            Some(args) => call.args(&args),
             None => call,
         }
     }
@@ -129,18 +149,22 @@ impl World {
             .map_or(Ok(()), |cluster| cluster.judge_status(id, &self.pod, due))
     }
 
-    /// Returns a call of the reference host-local for the same leases.
-    pub(crate) fn reference(&self) -> Call {
-        self.host
+    /// Returns a call of the reference host-local for the same leases. `None` in cases without leases
+    /// of host-local.
+    pub(crate) fn reference(&self) -> Option<Call> {
+        let call = self
+            .host
             .call("host-local", &self.pod, pools(self.plugin).remove(0))
-            .container("reference")
-            .reference()
+            .container("reference");
+        self.pools.is_none().then(|| call.reference())
     }
 
     /// Returns everything that detached containers have left.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.host.leftovers();
+        left.retain(|path| !path.starts_with(pools::JOURNALS));
         left.extend(self.device_is_not_back());
+        left.extend(self.pools.iter().flat_map(Pools::left));
         if let Some((server, _)) = &self.dhcp {
             server.await_free();
         }
@@ -191,7 +215,12 @@ impl World {
     pub(crate) fn all_addresses_are_free(&self) -> Result<(), String> {
         for pool in pools(self.plugin) {
             for number in 0..ADDRESSES {
-                let call = Call::new("host-local", pool.clone()).netns(self.pod.path());
+                let call = self.host.call(
+                    pool["type"].as_str().expect("a type"),
+                    &self.pod,
+                    pool.clone(),
+                );
+                let call = self.with_args(call);
                 let added = call.container(&format!("last{number}")).add();
                 if added.code != 0 {
                     let network = &pool["name"];
@@ -217,6 +246,9 @@ impl World {
             }
         }
         self.add_device();
+        if let Some(pools) = self.pools.as_ref().filter(|pools| !pools.left().is_empty()) {
+            pools.wipe();
+        }
         self.host.run("nft flush ruleset");
         for ns in [self.host.host(), self.pod.as_ref()] {
             for (family, place) in rules(ns) {
@@ -248,7 +280,7 @@ fn face(plugin: &str) -> &str {
         "full-chain" | "ports-by-ebpf" | "shaped-macvlan" | "shaped-netkit" | "host-device"
         | "sbr" | "vrf" | POD => "braid",
         "ptp-routed" => "ptp",
-        FOREIGN => "bridge",
+        FOREIGN | POOLED => "bridge",
         DHCP => "macvlan",
         other => other,
     }
@@ -258,11 +290,13 @@ fn ipam() -> Value {
     json!({"type": "host-local", "subnet": "10.1.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
-/// Returns a configuration of host-local alone for each network of the case.
+/// Returns a configuration of the IPAM alone for each network of the case.
 fn pools(plugin: &str) -> Vec<Value> {
-    let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": "host-local", "ipam": ipam});
-    if plugin != POD {
-        return vec![pool(&json!("net"), &ipam())];
+    let pool = |name: &Value, ipam: &Value| json!({"cniVersion": "1.0.0", "name": name, "type": ipam["type"], "ipam": ipam});
+    match plugin {
+        POD => {}
+        POOLED => return vec![pool(&json!("net"), &pools::ipam())],
+        _ => return vec![pool(&json!("net"), &ipam())],
     }
     cluster::networks()
         .iter()
@@ -338,6 +372,9 @@ fn keys(plugin: &str, ipam: &Value) -> Value {
         }
         DHCP => json!({"master": PARENT, "ipam": {"type": "dhcp"}}),
         FOREIGN => json!({"bridge": "br0", "ipam": {"type": "theirs"}}),
+        POOLED => {
+            json!({"bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pools::ipam()})
+        }
         "vrf" => {
             let bridge =
                 json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});

@@ -14,9 +14,11 @@ mod forms;
 mod mixed;
 mod nodes;
 mod peers;
+mod slow;
 
 use crate::agent::metrics::{scrape, value};
 use crate::agent::{Agent, await_true};
+use crate::proxy::Fault;
 use crate::server::Server;
 use crate::{World, json};
 use braid_testbed::sh;
@@ -40,7 +42,12 @@ struct Node {
 
 impl Node {
     fn new(test: &str) -> Option<Self> {
-        let world = World::new(test)?;
+        Self::with(test, Fault::None)
+    }
+
+    /// Like [`Node::new`], with this fault on its connections to the API server.
+    fn with(test: &str, fault: Fault) -> Option<Self> {
+        let world = World::with(test, Vec::new(), fault)?;
         let server = world.server;
         KINDS.call_once(|| {
             let manifest = sh::root().join("deploy/ipam.yaml");
@@ -248,14 +255,20 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
 /// Starts an agent with the node's account, which may do everything.
 fn agent(node: &Node) -> Agent {
     let name = &node.world.namespace;
+    allow_all(node);
+    let config = format!("{name}/braid");
+    let more = ["--config-map", &config];
+    Agent::start(Path::new(&node.kubeconfig), name, &more)
+}
+
+/// Lets the node's account do everything.
+fn allow_all(node: &Node) {
+    let name = &node.world.namespace;
     let subject = format!("--serviceaccount={NAMESPACE}:{name}");
     let admin = ["--clusterrole=cluster-admin", &subject];
     let binding = format!("{name}-admin");
     let bind = [&["create", "clusterrolebinding", &binding], &admin[..]].concat();
     node.world.server.kubectl(&bind, None);
-    let config = format!("{name}/braid");
-    let more = ["--config-map", &config];
-    Agent::start(Path::new(&node.kubeconfig), name, &more)
 }
 
 /// Returns the metrics of a pool: used, held, foreign and free addresses.

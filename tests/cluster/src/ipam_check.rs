@@ -1,5 +1,6 @@
 //! Check of cluster-wide addresses: pods on two nodes share a range of a macvlan network, and reach
-//! each other. Addresses of a `StatefulSet` and of an IPAMClaim move with their pods.
+//! each other, also after one node has restarted. Addresses of a `StatefulSet` and of an IPAMClaim move
+//! with their pods.
 //!
 //! ```text
 //!   pods of n1 ── net1 ─┐
@@ -9,6 +10,7 @@
 
 mod kept;
 mod pool;
+mod reboot;
 
 use crate::agent;
 use crate::networks_check::attached;
@@ -27,7 +29,7 @@ pub(crate) struct Options {
     /// Number of pods, created at the same time
     #[arg(long, default_value_t = 40)]
     pods: usize,
-    /// A few pods, and no wait for held addresses
+    /// A few pods, no node restarted, and no wait for held addresses
     #[arg(long, conflicts_with = "pods")]
     brief: bool,
 }
@@ -51,9 +53,11 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     pods::await_ready(cluster, APP)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("{count} pods with a cluster-wide address Ready after {seconds:.1} s");
-    let addresses = addresses(cluster)?;
-    compare(cluster, &addresses)?;
-    reach(cluster, &addresses)?;
+    compare(cluster)?;
+    if !options.brief {
+        reboot::restart(cluster, other)?;
+        compare(cluster)?;
+    }
     pods::delete(cluster, "pod", APP)?;
     wait::eventually(PAYMENT, || {
         let left = of_containers(cluster)?;
@@ -88,8 +92,9 @@ fn requesting(count: usize, nodes: [Node; 2]) -> Vec<Value> {
     (0..count).map(pod).collect()
 }
 
-/// Waits until the pool's entries are the pods' addresses.
-fn compare(cluster: &Cluster, pods: &Pods) -> Result<()> {
+/// Waits until the pool's entries are the pods' addresses. Then lets each pod reach all others.
+fn compare(cluster: &Cluster) -> Result<()> {
+    let pods = addresses(cluster)?;
     let mut expected: Vec<String> = pods.values().map(|(_, address)| address.clone()).collect();
     expected.sort_unstable();
     wait::eventually(PAYMENT, || {
@@ -98,7 +103,7 @@ fn compare(cluster: &Cluster, pods: &Pods) -> Result<()> {
         Ok(())
     })?;
     println!("the pool's entries are the pods'");
-    Ok(())
+    reach(cluster, &pods)
 }
 
 /// Sends a packet from each pod to all others, or up to three: the nodes of the cluster share one

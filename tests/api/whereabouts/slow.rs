@@ -1,0 +1,205 @@
+//! Ten nodes far from their API server: each request takes 200 ms, and some fail. The runtime tries a
+//! failed ADD again, in another container.
+
+use super::nodes::{Crowd, Mounts};
+use super::{addresses, json, reservations};
+use crate::agent::await_true;
+use crate::proxy::Fault;
+use braid_tests::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// Delay of one direction.
+const FAR: Duration = Duration::from_millis(100);
+/// Time limit of a pod's attempts.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Pod with its address.
+struct Added {
+    container: String,
+    result: Value,
+    /// Number of ADDs that failed.
+    failed: usize,
+    /// Duration of the ADD that did not fail.
+    took: Duration,
+}
+
+/// Attaches a pod as a runtime does: after an ADD that failed comes a DEL, and then another container.
+fn add(mounts: &Mounts, pod: usize, conf: &Value) -> Added {
+    let start = Instant::now();
+    let mut failed = 0;
+    loop {
+        let container = format!("{}-{pod}-{failed}", mounts.name);
+        let begun = Instant::now();
+        match mounts.call("ADD", &container, conf) {
+            Ok(result) => {
+                let took = begun.elapsed();
+                return Added {
+                    container,
+                    result,
+                    failed,
+                    took,
+                };
+            }
+            Err(why) => {
+                assert!(start.elapsed() < PATIENCE, "{why}");
+                mounts.call("DEL", &container, conf).expect("a DEL");
+                failed += 1;
+            }
+        }
+    }
+}
+
+/// Returns the addresses of all pods. Fails if one is there twice.
+fn unique(added: &[Added]) -> BTreeSet<&str> {
+    let mut unique = BTreeSet::new();
+    for added in added {
+        for address in addresses(&added.result) {
+            assert!(unique.insert(address), "{address} twice");
+        }
+    }
+    unique
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+/// Returns the median of an ADD of host-local on the same nodes at the same time.
+fn host_local(crowd: &Crowd) -> Duration {
+    let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/16"});
+    let conf = json!({"cniVersion": "1.0.0", "name": "local", "type": "sriov", "ipam": ipam});
+    median(crowd.each(|mounts, pod| {
+        let id = format!("{}-{pod}", mounts.name);
+        let start = Instant::now();
+        mounts.call("ADD", &id, &conf).expect("an address");
+        start.elapsed()
+    }))
+}
+
+/// Prints the duration of ADDs.
+fn tell(crowd: &Crowd, kind: &str, added: &[Added], start: Instant) {
+    let mut text = format!(
+        "{} ADDs {kind} took {:?}, the median one {:?} and one of host-local {:?}; failed and tried again:",
+        added.len(),
+        start.elapsed(),
+        median(added.iter().map(|added| added.took).collect()),
+        host_local(crowd),
+    );
+    let failed: usize = added.iter().map(|added| added.failed).sum();
+    let _ = write!(text, " {failed}; {:?}", crowd.requests());
+    eprintln!("{text}");
+}
+
+#[test]
+fn each_pod_of_far_nodes_gets_an_address_of_both_families_outside_the_excluded_networks() {
+    let Some(crowd) = Crowd::new("whereabouts-far", Fault::Flaky(FAR)) else {
+        return;
+    };
+    let conf = json!({
+        "cniVersion": "1.0.0",
+        "name": "lan",
+        "type": "sriov",
+        "ipam": {
+            "type": "whereabouts",
+            "ipRanges": [
+                {"range": "10.212.0.0/21", "exclude": ["10.212.0.0/29", "10.212.1.0/24", "10.212.3.8/32"]},
+                {"range": "fd42::/64", "exclude": ["fd42::/125", "fd42::10/124"]},
+            ],
+            "kubernetes": {"kubeconfig": crowd.node.kubeconfig},
+        },
+    });
+    let start = Instant::now();
+    let added = crowd.each(|mounts, pod| add(mounts, pod, &conf));
+    tell(&crowd, "of two families without agents", &added, start);
+    let unique = unique(&added);
+    assert_eq!(unique.len(), 2 * crowd.number());
+    for address in unique {
+        let v4 = ["10.212.0.", "10.212.1.", "10.212.3.8/"];
+        let is_excluded = v4[1..].iter().any(|start| address.starts_with(start));
+        let host = address
+            .strip_prefix(v4[0])
+            .and_then(|host| host.split('/').next());
+        let is_first = host.is_some_and(|host| host.parse::<u8>().expect("a byte") < 8);
+        let host = address
+            .strip_prefix("fd42::")
+            .and_then(|host| host.split('/').next());
+        let host = host.and_then(|host| u64::from_str_radix(host, 16).ok());
+        let is_excluded = is_excluded || host.is_some_and(|host| host < 8 || host >> 4 == 1);
+        assert!(!is_excluded && !is_first, "{address} is excluded");
+    }
+    let pools = ["10.212.0.0-21", "fd42---64"];
+    let expected: BTreeSet<String> = added.iter().map(|added| added.container.clone()).collect();
+    for pool in pools {
+        assert_eq!(crowd.containers(pool), expected, "{pool}");
+    }
+    end(&crowd, &conf, &added);
+    for pool in pools {
+        await_true("an empty pool", || is_paid(&crowd, pool, &conf));
+    }
+    let left = reservations(crowd.node.world.server);
+    assert!(
+        !left.contains("/10.212.") && !left.contains("/fd42"),
+        "{left}"
+    );
+}
+
+#[test]
+fn far_nodes_with_agents_use_each_address_of_a_range_once() {
+    let Some(crowd) = Crowd::new("whereabouts-far-agents", Fault::Flaky(FAR)) else {
+        return;
+    };
+    let agents = crowd.agents();
+    // As many addresses as pods.
+    let last = crowd.number();
+    let end_of_range = format!("10.213.{}.{}", last / 256, last % 256);
+    let conf = json!({
+        "cniVersion": "1.0.0",
+        "name": "lan",
+        "type": "sriov",
+        "ipam": {
+            "type": "whereabouts",
+            "range": "10.213.0.0/22",
+            "range_end": end_of_range,
+            "kubernetes": {"kubeconfig": crowd.node.kubeconfig},
+        },
+    });
+    let start = Instant::now();
+    let added = crowd.each(|mounts, pod| add(mounts, pod, &conf));
+    tell(&crowd, "with agents", &added, start);
+    assert_eq!(unique(&added).len(), last);
+    let pool = "10.213.0.0-22";
+    let expected: BTreeSet<String> = added.iter().map(|added| added.container.clone()).collect();
+    await_true("all entries", || crowd.containers(pool) == expected);
+    end(&crowd, &conf, &added);
+    drop(agents);
+    await_true("an empty pool", || is_paid(&crowd, pool, &conf));
+    let left = reservations(crowd.node.world.server);
+    assert!(!left.contains("/10.213."), "{left}");
+}
+
+/// Detaches the pods. Their nodes may owe addresses to the API server then.
+fn end(crowd: &Crowd, conf: &Value, added: &[Added]) {
+    let start = Instant::now();
+    let last = |mounts: &Mounts, pod: usize| {
+        let name = format!("{}-{pod}-", mounts.name);
+        let mut all = added.iter().map(|added| &added.container);
+        all.find(|container| container.starts_with(&name))
+            .expect("added")
+    };
+    for deleted in crowd.each(|mounts, pod| mounts.call("DEL", last(mounts, pod), conf)) {
+        deleted.expect("a DEL");
+    }
+    eprintln!("their DELs took {:?}", start.elapsed());
+}
+
+/// True if a pool has no entry. Otherwise each node pays its debts by another DEL.
+fn is_paid(crowd: &Crowd, pool: &str, conf: &Value) -> bool {
+    if crowd.containers(pool).is_empty() {
+        return true;
+    }
+    crowd.each(|mounts, pod| (pod == 0).then(|| mounts.call("DEL", "none", conf)));
+    false
+}
