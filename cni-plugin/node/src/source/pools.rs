@@ -101,6 +101,25 @@ impl<C: Exchanges> Remote<C> {
             body: Some(body),
         }
     }
+
+    /// Judges the answer to a deletion. One that the API server refused has either met another
+    /// reservation of the name, which is not this node's, or is to be sent again.
+    fn unmade(
+        &mut self,
+        (name, uid): (&str, &str),
+        answer: Result<Exchanged, SourceError>,
+    ) -> Result<(), Failure> {
+        match judge(answer, Verb::Delete) {
+            Err(Failure::Missing) => Ok(()),
+            Err(Failure::Unfit) => match self.reservation(name)? {
+                Some(found) if found.uid == uid => {
+                    Err(Failure::Passing("the API server refused it".to_owned()))
+                }
+                _ => Ok(()),
+            },
+            deleted => deleted.map(drop),
+        }
+    }
 }
 
 fn judge(answer: Result<Exchanged, SourceError>, verb: Verb) -> Result<Exchanged, Failure> {
@@ -108,7 +127,7 @@ fn judge(answer: Result<Exchanged, SourceError>, verb: Verb) -> Result<Exchanged
     match (answer.status, verb) {
         (404, _) => Err(Failure::Missing),
         (409, Verb::Create) => Err(Failure::Exists),
-        // A patch that met too many others, or the deletion of another object of the name.
+        // A patch or a deletion that does not fit the object.
         (409 | 422, _) => Err(Failure::Unfit),
         _ => Ok(answer),
     }
@@ -130,14 +149,6 @@ fn deletion(name: &str, uid: &str) -> Exchange {
         kind: ExchangeKind::Reservation,
         name: name.to_owned(),
         body: Some(body),
-    }
-}
-
-fn unmade(answer: Result<Exchanged, SourceError>) -> Result<(), Failure> {
-    match judge(answer, Verb::Delete) {
-        // Another one of the name is not this node's.
-        Err(Failure::Missing | Failure::Unfit) => Ok(()),
-        deleted => deleted.map(drop),
     }
 }
 
@@ -238,13 +249,17 @@ impl<C: Exchanges> Api for Remote<C> {
     }
 
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
-        unmade(self.client.exchange(deletion(name, uid)))
+        let answer = self.client.exchange(deletion(name, uid));
+        self.unmade((name, uid), answer)
     }
 
     fn unreserve_all(&mut self, all: &[(String, String)]) -> Vec<Result<(), Failure>> {
         let exchanges = all.iter().map(|(name, uid)| deletion(name, uid)).collect();
         let answers = self.client.exchange_all(exchanges);
-        answers.into_iter().map(unmade).collect()
+        let answers = all.iter().zip(answers);
+        answers
+            .map(|((name, uid), answer)| self.unmade((name, uid), answer))
+            .collect()
     }
 
     fn node(&mut self, name: &str) -> Result<Option<FoundNode>, Failure> {
@@ -252,5 +267,40 @@ impl<C: Exchanges> Api for Remote<C> {
         let parse = |answer: Exchanged| FoundNode::parse(answer.body.as_bytes());
         let parsed = found(answer)?.map(parse).transpose();
         parsed.map_err(|err| unreadable(&err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers with these statuses and bodies, in order.
+    struct Answers(Vec<(u16, &'static str)>);
+
+    impl Exchanges for Answers {
+        fn exchange(&mut self, _: Exchange) -> Result<Exchanged, SourceError> {
+            let (status, body) = self.0.remove(0);
+            let body = body.to_owned();
+            Ok(Exchanged { status, body })
+        }
+    }
+
+    #[test]
+    fn a_refused_deletion_is_due_while_the_reservation_exists() {
+        let object = r#"{"metadata": {"name": "r", "uid": "mine"}, "spec": {"containerid": "c"}}"#;
+        let refused = Failure::Passing("the API server refused it".to_owned());
+        for (answers, uid, expected) in [
+            (vec![(200, "")], "mine", Ok(())),
+            (vec![(404, "")], "mine", Ok(())),
+            (vec![(409, ""), (404, "")], "mine", Ok(())),
+            (vec![(409, ""), (200, object)], "mine", Err(refused.clone())),
+            (vec![(409, ""), (200, object)], "other", Ok(())),
+        ] {
+            let mut api = Remote::new(Answers(answers.clone()), "n1");
+            assert_eq!(api.unreserve("r", uid), expected, "{answers:?}");
+            let mut api = Remote::new(Answers(answers), "n1");
+            let all = [("r".to_owned(), uid.to_owned())];
+            assert_eq!(api.unreserve_all(&all), [expected]);
+        }
     }
 }

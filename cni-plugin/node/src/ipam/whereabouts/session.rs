@@ -122,9 +122,10 @@ impl<'a> Session<'a> {
             };
             let mut new = self.for_others(at, range);
             let mut own = self.own(asker, State::Intent);
-            if claimed.is_some() {
-                let known = self.journal.own.get(&at);
-                own.reservation = known.map_or(Reservation::None, |own| own.reservation.clone());
+            // Another node has reserved it. One of this node's is asked for again: it may be deleted.
+            let known = self.journal.own.get(&at).map(|own| &own.reservation);
+            if claimed.is_some() && matches!(known, None | Some(Reservation::None)) {
+                own.reservation = Reservation::None;
             }
             new.insert(at, own);
             self.update(&mut |journal| {

@@ -1,7 +1,9 @@
 //! Addresses of IPAMClaims.
 
 use super::calls::{By, Verb};
-use super::{ADDRESSES, Trial, name};
+use super::world::Fate;
+use super::{ADDRESSES, Trial, boot, name};
+use braid_core::ipam::whereabouts::journal::{Own, Reservation, State};
 use braid_core::ipam::whereabouts::pool::Entry;
 use std::net::IpAddr;
 
@@ -46,4 +48,34 @@ fn a_deleted_claim_is_free_when_no_node_uses_it() {
     trial.call(1, &free).expect("an answer");
     assert_eq!(ids(&trial), [""; 0]);
     assert!(trial.world.lock().objects.reservations.is_empty());
+}
+
+#[test]
+fn a_killed_add_of_a_claim_leaves_no_reservation() {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    let claim = Entry::of_claim("c1");
+    // The reservation of an earlier use is deleted, and the answer to this was lost.
+    let owed = Own {
+        entry: claim.clone(),
+        boot: boot(0),
+        state: State::Owed,
+        reservation: Reservation::Made("deleted".to_owned()),
+        ..Own::default()
+    };
+    let mut state = trial.world.lock();
+    state.journals.entry(0).or_default().own.insert(1, owed);
+    drop(state);
+    trial.start(0, By::Braid, Verb::Add(claim.clone()));
+    while trial.world.lock().objects.reservations.is_empty() {
+        trial.world.go_on(0, Fate::Done);
+    }
+    trial.world.go_on(0, Fate::KilledBefore);
+    trial.end_calls();
+    trial.call(0, &Verb::Del(claim)).expect("a DEL");
+    let free = Verb::Free(["c1".to_owned()].into());
+    trial.call(0, &free).expect("an answer");
+    assert_eq!(ids(&trial), [""; 0]);
+    let reservations = &trial.world.lock().objects.reservations;
+    assert!(reservations.is_empty(), "{reservations:?}");
 }
