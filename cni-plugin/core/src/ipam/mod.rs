@@ -6,6 +6,7 @@
 //!                └► static_ip ────────────────────────────────────────────────────┴─► lease::Lease
 //! ```
 
+mod checksum;
 pub mod configuration;
 pub mod dhcp;
 pub mod host_local;

@@ -2,6 +2,7 @@
 //! an address.
 
 use super::number::{CLIENT_PORT, SERVER_PORT};
+use crate::ipam::checksum::checksum;
 use std::net::Ipv4Addr;
 
 const IP_LEN: usize = 20;
@@ -55,22 +56,6 @@ pub fn decode(packet: &[u8]) -> Option<&[u8]> {
     let (udp, payload) = rest.split_at_checked(UDP_LEN)?;
     let len = usize::from(u16::from_be_bytes([udp[4], udp[5]])).checked_sub(UDP_LEN)?;
     (udp[2..4] == CLIENT_PORT.to_be_bytes()).then_some(payload.get(..len)?)
-}
-
-/// Returns the Internet checksum (RFC 1071). All parts except the last must have an even length.
-fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let mut sum: u32 = 0;
-    for part in parts {
-        for word in part.chunks(2) {
-            let low = word.get(1).copied().unwrap_or(0);
-            sum += u32::from(word[0]) << 8 | u32::from(low);
-        }
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    let [_, _, high, low] = (!sum).to_be_bytes();
-    [high, low]
 }
 
 #[cfg(test)]
