@@ -1,5 +1,5 @@
-//! Any bytes from a DHCP server, a DHCP daemon or its client: no panic, and written messages parse
-//! to the same value.
+//! Any bytes from a DHCP server, a DHCP daemon or its client, or in answer to a probe: no panic, and
+//! written messages parse to the same value.
 #![no_main]
 
 use braid_core::cni::{NetConf, Owner};
@@ -7,6 +7,7 @@ use braid_core::ipam::dhcp::rpc::{CONNECT, CONNECTED, Client, Server};
 use braid_core::ipam::dhcp::session::{Held, Link};
 use braid_core::ipam::dhcp::timing::Limits;
 use braid_core::ipam::dhcp::{DhcpConfig, Session, v4, v6};
+use braid_core::ipam::probe;
 use braid_core::name::Mac;
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
@@ -22,6 +23,12 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(message) = v6::Message::decode(bytes) {
         assert_eq!(v6::Message::decode(&message.encode()), Some(message));
     }
+    let own = Mac([0; 6]);
+    if let Some(claim) = probe::arp_claim(bytes, own) {
+        assert!(claim.mac != own && !claim.address.is_ipv6());
+    }
+    assert_eq!(probe::nd_claim(bytes, own, own), None);
+    let _ = probe::nd_claim(bytes, Mac([1; 6]), own);
     let _ = Server::default().read(&[CONNECT, bytes].concat());
     let _ = Client::default().read(&[CONNECTED, bytes].concat());
     let conf = br#"{"name":"n","ipam":{"type":"dhcp","ipFamilies":["IPv4","IPv6"]}}"#;

@@ -11,6 +11,7 @@ pub mod configuration;
 pub mod dhcp;
 pub mod host_local;
 pub mod lease;
+pub mod probe;
 pub mod range;
 pub mod static_ip;
 pub mod whereabouts;
