@@ -14,6 +14,7 @@ use super::names;
 use super::others::Others;
 use super::pool::{Entry, Node, Note, Pool};
 use super::range::PoolRange;
+use super::refused::Refused;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ pub struct Journal {
     pub sought: Sought,
     /// Last addresses of pods of this node that are gone.
     pub last: Last,
+    /// Addresses that another host on the link of a container had.
+    pub refused: Refused,
     /// Range of the last ADD.
     pub range: Option<PoolRange>,
     /// Attachments with an ADD that waits for the lock of requests. The call that has the lock holds
@@ -329,10 +332,11 @@ impl Journal {
             .any(|(offset, _)| self.taken.contains(offset))
     }
 
-    /// Returns the last address of a pod.
+    /// Returns the last address of a pod, unless it was refused.
     pub fn last_of(&self, pod: &str) -> Option<u128> {
         let of_others = || self.seen.as_ref()?.last.of(pod);
-        self.last.of(pod).or_else(of_others)
+        let last = self.last.of(pod).or_else(of_others);
+        last.filter(|at| !self.refused.has(*at))
     }
 
     /// Returns the last addresses of pods.

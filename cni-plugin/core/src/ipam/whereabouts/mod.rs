@@ -33,6 +33,7 @@ mod numbers;
 pub mod others;
 pub mod pool;
 pub mod range;
+pub mod refused;
 pub mod steps;
 pub mod usage;
 

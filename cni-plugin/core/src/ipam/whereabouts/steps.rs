@@ -39,6 +39,22 @@ pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
     release_where(journal, &|own| own.entry.is_of(&entry.id, &entry.ifname))
 }
 
+/// Releases an address of an attachment that another host on the link has. The node takes it after all
+/// others.
+pub fn refuse(journal: &mut Journal, entry: &Entry, refused: IpAddr) {
+    let net = journal.place.as_ref().map(|place| place.net);
+    let Some(at) = net.and_then(|net| offset(net, refused)) else {
+        return;
+    };
+    if let Some(own) = journal.own.get_mut(&at)
+        && own.state == State::Used
+        && own.entry.is_of(&entry.id, &entry.ifname)
+    {
+        own.state = State::Owed;
+        journal.refused.add(at);
+    }
+}
+
 /// Releases the used addresses for which `is_gone` is true.
 pub fn release_where(journal: &mut Journal, is_gone: &dyn Fn(&Own) -> bool) -> Vec<u128> {
     let mut released = Vec::new();
@@ -74,13 +90,15 @@ pub fn last(journal: &Journal, asker: Asker<'_>, range: &PoolRange) -> Option<Ip
     (range.contains(address) && !journal.is_taken(at)).then_some(address)
 }
 
-/// Notes that a pod has an address. It is then no longer the last one of another pod.
+/// Notes that a pod has an address. It is then no longer the last one of another pod, nor refused.
 pub fn use_up(journal: &mut Journal, pod: Option<&str>, at: u128) {
     journal.last.end(pod.unwrap_or_default(), at);
+    journal.refused.remove(at);
 }
 
 /// Returns the free addresses of a range in the order in which the node takes them: the lowest first
-/// if it is alone, otherwise those of its own part first; the last addresses of pods at the end.
+/// if it is alone, otherwise those of its own part first; then the last addresses of pods, and those
+/// that were refused.
 pub fn free<'a>(
     journal: &'a Journal,
     range: &'a PoolRange,
@@ -90,12 +108,16 @@ pub fn free<'a>(
     let (rank, nodes) = seen.map_or((0, 1), |seen| (seen.rank, seen.nodes));
     let net = journal.place.as_ref().map(|place| place.net);
     let at = move |ip: IpAddr| net.and_then(|net| offset(net, ip));
-    let is_last = move |ip: IpAddr| at(ip).is_some_and(|at| journal.is_last(at));
-    let others = range.free_from(rank, nodes, move |ip| is_taken(ip) || is_last(ip));
-    let last = journal
-        .last_offsets()
-        .filter_map(move |at| address(net?, at));
-    others.chain(last.filter(move |ip| range.contains(*ip) && !is_taken(*ip)))
+    let is_refused = move |at: u128| journal.refused.has(at);
+    let is_later = move |ip: IpAddr| {
+        let at = at(ip);
+        at.is_some_and(|at| journal.is_last(at) || is_refused(at))
+    };
+    let others = range.free_from(rank, nodes, move |ip| is_taken(ip) || is_later(ip));
+    let last = journal.last_offsets().filter(move |at| !is_refused(*at));
+    let later = last.chain(journal.refused.offsets());
+    let later = later.filter_map(move |at| address(net?, at));
+    others.chain(later.filter(move |ip| range.contains(*ip) && !is_taken(*ip)))
 }
 
 /// Returns the addresses at these offsets.
@@ -136,6 +158,7 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
         // claim stays.
         let is_own = own.entry.podref.is_empty() && own.entry.claim().is_none();
         let is_own = is_own && journal.last.offsets().all(|last| last != *at);
+        let is_own = is_own && !journal.refused.has(*at);
         let is_whole = own.reservation != Reservation::Asked && is_own;
         if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
             own.entry = Entry::held_by(node);
@@ -143,5 +166,112 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
             own.boot.clone_from(&node.boot);
             held += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::Place;
+    use super::super::last::Last;
+    use super::super::range::usable;
+    use super::*;
+    use std::path::PathBuf;
+
+    fn journal() -> (Journal, PoolRange) {
+        let net: IpNet = "10.211.0.0/29".parse().expect("a network");
+        let (first, last) = usable(net);
+        let range = PoolRange {
+            net,
+            prefix_len: 29,
+            first,
+            last,
+            exclude: Vec::new(),
+            gateway: None,
+        };
+        let place = Place {
+            name: "pool".to_owned(),
+            net,
+            network: String::new(),
+            has_reservations: false,
+            kubeconfig: PathBuf::new(),
+        };
+        let journal = Journal {
+            place: Some(place),
+            ..Journal::default()
+        };
+        (journal, range)
+    }
+
+    /// Gives an address to the attachment `id`.
+    fn give(journal: &mut Journal, id: &str, at: u128) -> Entry {
+        let entry = Entry {
+            id: id.to_owned(),
+            podref: String::new(),
+            ifname: "net1".to_owned(),
+        };
+        use_up(journal, Some(id), at);
+        let own = Own {
+            entry: entry.clone(),
+            pod: Some(id.to_owned()),
+            state: State::Used,
+            ..Own::default()
+        };
+        journal.own.insert(at, own);
+        entry
+    }
+
+    fn free_ones(journal: &Journal, range: &PoolRange) -> Vec<u128> {
+        let at = |ip: IpAddr| offset(range.net, ip).expect("an offset");
+        let free = free(journal, range, |ip| journal.is_taken(at(ip)));
+        free.map(at).collect()
+    }
+
+    #[test]
+    fn a_refused_address_is_owed_and_comes_after_all_others_until_it_is_taken_again() {
+        let (mut journal, range) = journal();
+        let address = |at: u128| address(range.net, at).expect("an address");
+        let entry = give(&mut journal, "web-0", 1);
+        let other = give(&mut journal, "web-1", 2);
+        refuse(&mut journal, &other, address(1));
+        assert_eq!(journal.own[&1].state, State::Used, "it is another's");
+        refuse(&mut journal, &entry, address(1));
+        refuse(
+            &mut journal,
+            &entry,
+            "192.0.2.1".parse().expect("an address"),
+        );
+        assert_eq!(journal.own[&1].state, State::Owed);
+        assert_eq!(journal.used_by(&entry), None);
+        assert_eq!(
+            journal.last_of("web-0"),
+            None,
+            "the pod does not ask for it"
+        );
+        release(&mut journal, &other);
+        journal.own.clear();
+        assert_eq!(free_ones(&journal, &range), [3, 4, 5, 6, 2, 1]);
+        give(&mut journal, "web-0", 1);
+        journal.own.clear();
+        assert_eq!(free_ones(&journal, &range), [1, 3, 4, 5, 6, 2]);
+    }
+
+    #[test]
+    fn a_refused_address_is_not_held() {
+        let (mut journal, range) = journal();
+        let entry = give(&mut journal, "a", 1);
+        give(&mut journal, "b", 2);
+        let node = Node {
+            name: "node-a".to_owned(),
+            uid: "uid".to_owned(),
+            boot: "boot".to_owned(),
+        };
+        journal.range = Some(range.clone());
+        let first = address(range.net, 1).expect("an address");
+        refuse(&mut journal, &entry, first);
+        release_where(&mut journal, &|own| own.entry.id == "b");
+        journal.last = Last::default();
+        adjust(&mut journal, &node, range.net, 2);
+        let states = [1, 2].map(|at| journal.own[&at].state);
+        assert_eq!(states, [State::Owed, State::Holding]);
     }
 }
