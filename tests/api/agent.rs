@@ -9,6 +9,7 @@
 mod boot;
 mod capabilities;
 mod distributions;
+mod duplicates;
 mod edit;
 mod fabric;
 mod firewall;

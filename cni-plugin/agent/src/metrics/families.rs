@@ -41,6 +41,7 @@ pub(super) struct Families {
     pub(super) failures: Family<Labels<1>, Counter>,
     pub(super) repairs: Family<Labels<1>, Counter>,
     pub(super) collected: Family<Labels<1>, Counter>,
+    pub(super) address_conflicts: Counter,
     pub(super) api_errors: Counter,
     pub(super) queue_depth: Gauge<u64, AtomicU64>,
     pub(super) pools: Pools,
@@ -55,6 +56,7 @@ impl Default for Families {
             failures: Family::default(),
             repairs: Family::default(),
             collected: Family::default(),
+            address_conflicts: Counter::default(),
             api_errors: Counter::default(),
             queue_depth: Gauge::default(),
             pools: Pools::default(),
@@ -92,6 +94,11 @@ impl Families {
             "braid_collected",
             "Objects of containers that are gone, deleted by the agent",
             self.collected.clone(),
+        );
+        registry.register(
+            "braid_address_conflicts",
+            "IPv6 addresses of pods that duplicate address detection has found on another host",
+            self.address_conflicts.clone(),
         );
         registry.register(
             "braid_api_errors",

@@ -25,6 +25,11 @@ impl Metrics {
         collected.get_or_create(&[("kind", kind)]).inc_by(count);
     }
 
+    /// Adds an address of a pod that another host has.
+    pub fn address_conflict(&self) {
+        self.0.address_conflicts.inc();
+    }
+
     /// Adds a failed request or watch of the API.
     pub fn api_error(&self) {
         self.0.api_errors.inc();
@@ -83,6 +88,7 @@ mod tests {
         other.repaired("route", 1);
         other.collected("lease", 4);
         other.api_error();
+        other.address_conflict();
         other.queue_depth(7);
         let text = metrics.text();
         for line in [
@@ -91,6 +97,7 @@ mod tests {
             "braid_collected_total{kind=\"lease\"} 4",
             "braid_collected_total{kind=\"claim\"} 0",
             "braid_api_errors_total 1",
+            "braid_address_conflicts_total 1",
             "braid_queue_depth 7",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");

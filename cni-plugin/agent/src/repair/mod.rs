@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  netlink groups ─► watch ─► message: may it be the agent's? ─► the comparison
-//!  the same for links of pods ─► pods: records compared with the node
+//!  the same for links of pods ─► pods: records compared with the node, duplicates of their addresses
 //!  comparison: broken objects ─► pace: now, or after a pause ─► restored ─► event, counter
 //! ```
 
+mod duplicates;
 pub mod message;
 pub mod pace;
 pub(crate) mod pods;

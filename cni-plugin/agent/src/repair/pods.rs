@@ -5,8 +5,10 @@
 //!  notifications ─► may they be about links of pods? ─┐
 //!  start, every minute ───────────────────────────────┴─► records and node compared
 //!      ─► containers that may be broken ─► pace ─► repaired under the container's lock ─► events
+//!      ─► duplicates of their addresses ─► events
 //! ```
 
+use super::duplicates::{Duplicates, News};
 use super::message::PodLinks;
 use super::pace::{Pace, Verdict};
 use super::watch::{Notification, Watch};
@@ -62,6 +64,7 @@ struct Seen {
     is_incomplete: bool,
     /// Records whose last repair failed.
     failed: BTreeSet<String>,
+    duplicates: Duplicates,
 }
 
 /// Outcome for one container.
@@ -69,6 +72,13 @@ struct Outcome {
     container_id: String,
     pod: Option<PodRef>,
     result: Result<Vec<Restored>, Failure>,
+}
+
+/// Outcome of a comparison.
+#[derive(Default)]
+struct Found {
+    outcomes: Vec<Outcome>,
+    duplicates: Vec<News>,
 }
 
 enum Failure {
@@ -94,12 +104,14 @@ impl Task {
                 }
                 () = sleep_until(due.into()) => {
                     let seen = std::mem::take(&mut self.seen);
-                    if let Ok((seen, outcomes)) = spawn_blocking(|| compare(seen)).await {
+                    if let Ok((seen, found)) = spawn_blocking(|| compare(seen)).await {
                         self.seen = seen;
-                        self.report(&outcomes);
+                        self.report(&found.outcomes);
+                        self.report_duplicates(&found.duplicates);
                     }
                     let now = Instant::now();
-                    let is_open = self.seen.is_incomplete || !self.seen.failed.is_empty();
+                    let Seen { is_incomplete, failed, duplicates, .. } = &self.seen;
+                    let is_open = *is_incomplete || !failed.is_empty() || duplicates.is_open();
                     due = now + if is_open { RETRY } else { RESYNC };
                     due = self.seen.pace.due(now).map_or(due, |end| end.min(due));
                 }
@@ -135,14 +147,28 @@ impl Task {
                     events.push(event(Severity::Warning, "RepairPaused", message.to_owned()));
                 }
             }
-            if let Some(PodRef {
-                name,
-                uid: Some(uid),
-                ..
-            }) = &outcome.pod
-            {
-                self.reports.post(name, uid, &events);
-            }
+            self.post(outcome.pod.as_ref(), &events);
+        }
+    }
+
+    fn report_duplicates(&self, duplicates: &[News]) {
+        for one in duplicates {
+            let message = one.sentence();
+            tracing::warn!(container = one.container_id, "{message}");
+            self.metrics.address_conflict();
+            let event = event(Severity::Warning, "AddressInUse", message);
+            self.post(one.pod.as_ref(), &[event]);
+        }
+    }
+
+    fn post(&self, pod: Option<&PodRef>, events: &[Event]) {
+        if let Some(PodRef {
+            name,
+            uid: Some(uid),
+            ..
+        }) = pod
+        {
+            self.reports.post(name, uid, events);
         }
     }
 
@@ -178,23 +204,24 @@ fn sentence(restored: &Restored) -> String {
 }
 
 /// Compares records and node, and repairs the containers that are broken.
-fn compare(seen: Seen) -> (Seen, Vec<Outcome>) {
+fn compare(seen: Seen) -> (Seen, Found) {
     let mut seen = seen;
     let machine = This::new(Log::new(|text| tracing::warn!("{text}")));
-    let outcomes = try_compare(&mut seen, &machine).unwrap_or_else(|err| {
+    let found = try_compare(&mut seen, &machine).unwrap_or_else(|err| {
         tracing::warn!(error = %err, "compare running pods with the node");
-        Vec::new()
+        Found::default()
     });
-    (seen, outcomes)
+    (seen, found)
 }
 
-fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallError> {
+fn try_compare(seen: &mut Seen, machine: &This) -> Result<Found, CallError> {
     let records = record::list().map_err(CallError::from)?;
     if records.is_empty() {
         (seen.links, seen.is_incomplete) = (Links::default(), false);
         seen.tables = SeenTables::default();
         seen.failed.clear();
-        return Ok(Vec::new());
+        seen.duplicates = Duplicates::default();
+        return Ok(Found::default());
     }
     let mut host = machine.open(None).map_err(CallError::from)?;
     let tables = repair::restore_tables(&records, &mut *host, &mut seen.tables);
@@ -230,7 +257,11 @@ fn try_compare(seen: &mut Seen, machine: &This) -> Result<Vec<Outcome>, CallErro
         }
         outcomes.extend(outcome);
     }
-    Ok(outcomes)
+    let duplicates = seen.duplicates.look(&records, machine);
+    Ok(Found {
+        outcomes,
+        duplicates,
+    })
 }
 
 /// Repairs a container, unless it has to wait. `is_broken` is false if its parent is another link than

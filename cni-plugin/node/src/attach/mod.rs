@@ -8,6 +8,7 @@
 //!  adjust  ─► changed requests to a running container's network, without a new interface
 //!  del, gc ─► teardown: inverses of the recorded steps, newest first; from names alone without a record
 //!  repair  ─► steps of running containers that no longer hold are applied again
+//!  duplicates ─► addresses of running containers that another host has, read only
 //!  garbage ─► teardown of containers that are gone, without a runtime's list
 //!  check   ─► every recorded step still holds, and the container matches the result
 //!  status  ─► store, kernel, parents, addresses: could an ADD work now?
@@ -21,6 +22,7 @@ pub mod check;
 pub mod counters;
 pub mod del;
 pub mod device_file;
+pub mod duplicates;
 pub mod edit;
 mod flannel;
 pub mod garbage;

@@ -239,7 +239,7 @@ fn is_state(step: &Step) -> bool {
 }
 
 /// True if no edit and no DEL has begun to change the attachment.
-fn is_settled(attached: &Attached) -> bool {
+pub(super) fn is_settled(attached: &Attached) -> bool {
     attached.left.is_none() && !attached.is_unsettled
 }
 
