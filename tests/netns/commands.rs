@@ -153,6 +153,28 @@ fn a_plan_as_json_marks_existing_objects() {
 }
 
 #[test]
+fn a_plan_shows_probes_between_the_link_and_the_addresses() {
+    let host = Sandbox::new();
+    let before = host.state();
+    let mut conf = conf::bridge();
+    conf["ipam"] = json!({"type": "whereabouts", "range": "10.1.0.0/29", "probe": true});
+    let (code, plan, stderr) = braid("plan CONF", &conf);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let places = [
+        "pod  ip link set eth0 up",
+        "# whereabouts: 10.1.0.1/29 of network",
+        "# whereabouts: asks the other hosts on the link of eth0 for them here, for 100 ms",
+        "pod  ip addr add 10.1.0.1/29 dev eth0",
+    ];
+    let places = places.map(|line| plan.find(line).unwrap_or_else(|| panic!("{line}: {plan}")));
+    assert!(places.is_sorted(), "{plan}");
+    conf["ipam"]["probe"] = json!(false);
+    let (_, plan, _) = braid("plan CONF", &conf);
+    assert!(!plan.contains("asks the other hosts"), "{plan}");
+    before.assert_same(&host.state());
+}
+
+#[test]
 fn plan_and_try_refuse_a_bad_configuration_as_add_does() {
     let host = Sandbox::new();
     let before = host.state();

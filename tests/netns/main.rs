@@ -43,6 +43,7 @@ mod no_ipv6;
 mod parallel;
 mod pods;
 mod ports;
+mod probe;
 mod protocol;
 mod ptp;
 mod reboot;

@@ -69,6 +69,15 @@ impl Call {
         self
     }
 
+    /// Calls another plugin.
+    #[must_use]
+    pub fn plugin(self, plugin: &str) -> Self {
+        Self {
+            plugin: plugin.to_owned(),
+            ..self
+        }
+    }
+
     /// Starts the plugin from the file at this path. The file's folder becomes `CNI_PATH`.
     #[must_use]
     pub fn by(mut self, file: &str) -> Self {

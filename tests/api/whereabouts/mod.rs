@@ -14,6 +14,7 @@ mod forms;
 mod mixed;
 mod nodes;
 mod peers;
+mod probe;
 mod slow;
 
 use crate::agent::metrics::{scrape, value};

@@ -83,6 +83,11 @@ pub trait Plugin: Debug {
         Err("it connects only to this node")
     }
 
+    /// True if other hosts can answer probes for an address through the new link.
+    fn can_probe(&self) -> bool {
+        self.through_link().is_ok()
+    }
+
     /// Returns the steps with which a DEL without a record deletes an attachment. The steps follow
     /// from the configuration and the names in `call`.
     fn teardown_without_record(&self, call: &Call<'_>) -> Vec<Step>;
@@ -121,10 +126,15 @@ pub trait Plugin: Debug {
     }
 }
 
-/// A plugin that creates a link through which a DHCP server may be reached. Its plan has two parts:
+/// A plugin that creates a link through which a DHCP server or other hosts may be reached. Its plan has two parts:
 /// the link, then the addresses. The second part takes the first as an argument, so the two can't
 /// disagree about the link.
 pub trait ThroughLink: Debug {
+    /// True if there will be a link. Without one, a user-space program drives the device.
+    fn has_link(&self, _facts: &Facts) -> bool {
+        true
+    }
+
     /// Plans the link.
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error>;
 

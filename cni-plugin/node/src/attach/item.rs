@@ -76,6 +76,17 @@ impl Item {
         matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
 
+    /// True if the link is created before the addresses are requested: they are acquired through it,
+    /// or other hosts on it are asked for them.
+    pub fn needs_link(&self) -> bool {
+        if let (Runner::Native(plugin), AddressSource::Ours(ipam)) = (&self.work, &self.addresses)
+            && ipam.probes()
+        {
+            return plugin.can_probe();
+        }
+        self.is_through_link()
+    }
+
     pub(super) fn parse(conf: NetConf, args: &str, reading: Reading) -> Result<Self, Error> {
         if let Some(ipam) = reading.ipam(&conf.plugin, &conf, args)? {
             return Ok(Self {

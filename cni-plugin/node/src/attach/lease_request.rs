@@ -15,6 +15,8 @@ pub struct LeaseRequest<'a> {
     pub prev: Option<&'a AddResult>,
     /// Reason why no IPv6 address is requested; `None` if IPv6 is requested too.
     pub no_ipv6: Option<String>,
+    /// True if the container's link exists and is up.
+    pub has_link: bool,
 }
 
 impl LeaseRequest<'_> {

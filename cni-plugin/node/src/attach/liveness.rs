@@ -70,6 +70,7 @@ impl NodeState {
             state_dir: &self.index_at,
             liveness: self,
             attachment: None,
+            prober: None,
             servers: &Kubernetes,
             log: &self.log,
         }

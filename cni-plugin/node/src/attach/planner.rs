@@ -37,11 +37,12 @@ pub struct Native {
     pub observed: Facts,
     /// The facts as they will be after the steps in `parts`.
     pub ahead: Facts,
-    /// The last plugin, if only its link is planned so far.
+    /// The last plugin, if only its link is planned so far ([`Native::is_unaddressed`]).
     unaddressed: Option<Unaddressed>,
 }
 
-/// A plugin that gets its addresses through its link (DHCP). So far only the link is planned.
+/// A plugin that gets its addresses through its link (DHCP), or probes them there. So far only the
+/// link is planned.
 #[derive(Debug)]
 struct Unaddressed {
     linked: Linked,
@@ -50,6 +51,12 @@ struct Unaddressed {
 }
 
 impl Native {
+    /// True if the last plugin lacks its addresses, as they are requested when its link exists:
+    /// [`Planner::addresses`].
+    pub fn is_unaddressed(&self) -> bool {
+        self.unaddressed.is_some()
+    }
+
     /// Adds facts that were read from the node, and updates `ahead`.
     fn read(&mut self, facts: Facts) {
         self.observed.merge(facts);
@@ -126,8 +133,8 @@ impl<'a> Planner<'a> {
     ///
     /// The first plugin of each network can refuse the call before any address is reserved. If such
     /// a plugin lacks a link that an earlier network may create, it is asked again after that
-    /// network is planned. For a plugin that gets its addresses through its link (DHCP), only the
-    /// link is planned.
+    /// network is planned. For a plugin that gets its addresses through its link (DHCP), or probes
+    /// them there, only the link is planned.
     pub fn native(
         &mut self,
         places: &[PluginIndex],
@@ -140,7 +147,7 @@ impl<'a> Planner<'a> {
             if place.item > 0 || waiting.contains(place) {
                 self.refuse(*place, host, &mut native)?;
             }
-            let planned = if self.wanted[place.wanted].chain.items[place.item].is_through_link() {
+            let planned = if self.has_link_first(*place, &native.ahead) {
                 self.plan_link(*place, &mut native)?
             } else {
                 self.plan(*place, host, &mut native, leases)?
@@ -148,6 +155,16 @@ impl<'a> Planner<'a> {
             self.push(*place, planned, &mut native);
         }
         Ok(native)
+    }
+
+    /// True if the link of the plugin at `place` is planned without addresses.
+    fn has_link_first(&self, place: PluginIndex, facts: &Facts) -> bool {
+        let item = &self.wanted[place.wanted].chain.items[place.item];
+        if !item.needs_link() || item.is_through_link() {
+            return item.needs_link();
+        }
+        let plugin = self.plugin(place);
+        plugin.is_ok_and(|(_, plugin)| plugin.through_link().is_ok_and(|it| it.has_link(facts)))
     }
 
     /// Lets the first plugin of each network refuse the call. Returns the positions of plugins to
@@ -188,7 +205,8 @@ impl<'a> Planner<'a> {
         Ok(waiting)
     }
 
-    /// Plans the link of a plugin that gets its addresses through this link (DHCP).
+    /// Plans the link of a plugin that gets its addresses through this link (DHCP), or probes them
+    /// there.
     fn plan_link(&self, place: PluginIndex, native: &mut Native) -> Result<Planned, Error> {
         let (wanted, plugin) = self.plugin(place)?;
         let prev = self.results[place.wanted].clone();
@@ -291,6 +309,7 @@ impl<'a> Planner<'a> {
             place,
             prev,
             no_ipv6: no_ipv6(host, item, &call, before)?,
+            has_link: before.is_unaddressed(),
         };
         let (mut lease, mut warning) = (leases(&ask, host)?, None);
         if let Some(given) = lease {

@@ -7,6 +7,7 @@ use super::lease_request::LeaseRequest;
 use super::liveness::NodeState;
 use crate::apply::host::Host;
 use crate::ipam::Ipam;
+use crate::ipam::link_probe::LinkProber;
 use braid_core::cni::{Command, Error};
 use braid_core::ipam::Lease;
 
@@ -59,9 +60,14 @@ fn ours(
     } = wanted;
     let owner = chain.owner(attachment);
     let node = NodeState::of(host.root(), chain.network(), host.log());
+    let prober = LinkProber(attachment);
+    let mut context = node.host_of(attachment);
+    if ask.has_link {
+        context.prober = Some(&prober);
+    }
     let lease = match claim {
-        Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, node.host_of(attachment)),
-        None => ipam.reserve(&owner, node.host_of(attachment)),
+        Some(claim) => ipam.reserve_claimed(&ask.claim_of(claim), &owner, context),
+        None => ipam.reserve(&owner, context),
     };
     node.take_reclaimed().end(host);
     lease

@@ -71,8 +71,8 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the number of consecutive native plugins from index `at` on that are planned
-    /// together. A plugin that gets addresses through its link (DHCP) ends the sequence, because
-    /// its link must exist before the next plugins are planned.
+    /// together. A plugin that gets addresses through its link (DHCP), or probes them there, ends the
+    /// sequence, because its link must exist before the next plugins are planned.
     fn natives(&self, at: usize) -> usize {
         let wanted = self.planner.wanted;
         let natives = self.places[at..]
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         let item = |place: &PluginIndex| &wanted[place.wanted].chain.items[place.item];
         let before = natives
             .clone()
-            .take_while(|place| !item(place).is_through_link())
+            .take_while(|place| !item(place).needs_link())
             .count();
         natives.count().min(before + 1)
     }
@@ -153,8 +153,8 @@ impl<'a> Run<'a> {
     }
 
     /// Plans `count` consecutive native plugins from index `at` on, one after the other. If the last
-    /// plugin gets its addresses through its link (DHCP), its link is created before the addresses
-    /// are requested.
+    /// plugin gets its addresses through its link (DHCP), or probes them there, its link is created
+    /// before the addresses are requested.
     fn native(&mut self, at: usize, count: usize, host: &mut dyn Host) -> Result<Native, Error> {
         let Self {
             planner,
@@ -173,8 +173,8 @@ impl<'a> Run<'a> {
         }
         let mut planned = planned?;
         let last = places[at + count - 1];
-        let is_through_link = wanted[last.wanted].chain.items[last.item].is_through_link();
-        if is_through_link {
+        let is_unaddressed = planned.is_unaddressed();
+        if is_unaddressed {
             transaction
                 .run(
                     host,
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         if at + count == self.places.len()
             && let Some(decided) = self.planner.default_routes(self.transaction.kept())
         {
-            if at > 0 || is_through_link || self.transaction.kept() > 0 {
+            if at > 0 || is_unaddressed || self.transaction.kept() > 0 {
                 let (present, displaced) = routes::of_kernel(&decided, wanted, host)?;
                 self.transaction.displace(displaced);
                 planned.parts.extend(present);

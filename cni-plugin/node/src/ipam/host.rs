@@ -2,8 +2,10 @@
 
 use super::liveness::Liveness;
 use crate::log::Log;
-use braid_core::cni::Attachment;
+use braid_core::cni::{Attachment, Error};
+use braid_core::ipam::probe::Conflict;
 use braid_core::ipam::whereabouts::api::Servers;
+use std::net::IpAddr;
 use std::path::Path;
 
 /// The caller's view of the host for the IPAM verbs.
@@ -15,10 +17,18 @@ pub struct Host<'a> {
     pub liveness: &'a dyn Liveness,
     /// Attachment of the container; `None` for a call without a container, such as GC.
     pub attachment: Option<&'a Attachment>,
+    /// Other hosts on the container's new link; `None` without a link.
+    pub prober: Option<&'a dyn Prober>,
     /// API servers of cluster-wide IPAM.
     pub servers: &'a dyn Servers,
     /// Log for messages to the operator.
     pub log: &'a Log,
+}
+
+/// Other hosts on a container's link.
+pub trait Prober {
+    /// Asks for the addresses, and returns those that other hosts have.
+    fn probe(&self, addresses: &[IpAddr]) -> Result<Vec<Conflict>, Error>;
 }
 
 /// No API server, for tests of other IPAMs.

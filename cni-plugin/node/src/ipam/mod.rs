@@ -12,11 +12,12 @@ pub mod dhcp;
 mod flat_file;
 mod host;
 pub mod host_local;
+pub mod link_probe;
 pub mod liveness;
 pub mod whereabouts;
 
 pub use braid_core::ipam::configuration::TYPES;
-pub use host::Host;
+pub use host::{Host, Prober};
 
 use braid_core::cni::{AddResult, Error, NetConf, Owner};
 use braid_core::ipam::configuration::Configuration;
@@ -30,6 +31,12 @@ pub trait Ipam: Debug {
     /// True if addresses come through the container's link: the link is created before `reserve`,
     /// and deleted after `release`.
     fn is_through_link(&self) -> bool {
+        false
+    }
+
+    /// True if `reserve` asks the hosts on the container's link for addresses, with
+    /// [`Host::prober`]. The link is then created before `reserve`, if its type allows it.
+    fn probes(&self) -> bool {
         false
     }
 

@@ -1,9 +1,9 @@
-//! Sockets of a DHCP client: IPv4 packets on a link without an address, and messages to the DHCPv6
-//! servers on a link.
+//! Sockets on a link without an address: IPv4 packets and messages to the DHCPv6 servers for a DHCP
+//! client, ARP and IPv6 packets for probes.
 
 #![expect(
     unsafe_code,
-    reason = "a link's address and a packet filter have no safe wrapper"
+    reason = "a link's address, its groups and a packet filter have no safe wrapper"
 )]
 
 use braid_core::name::Mac;
@@ -16,16 +16,41 @@ use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A socket for IPv4 packets on one link. It acts in the namespace in which it was opened.
+/// Protocol of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// IPv4.
+    Ipv4,
+    /// ARP.
+    Arp,
+    /// IPv6.
+    Ipv6,
+}
+
+/// A socket for packets of one protocol on one link. It acts in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
     index: u32,
+    protocol: Protocol,
 }
 
 impl PacketSocket {
-    /// Opens a socket on the link with this index that receives UDP packets to `port`.
+    /// Opens a socket on the link with this index that receives UDP packets to `port`, over IPv4.
     pub fn open(index: u32, port: u16) -> Result<Self, Errno> {
+        Self::filtered(index, Protocol::Ipv4, |fd| filter(fd, port))
+    }
+
+    /// Opens a socket on the link with this index that receives packets of a protocol.
+    pub fn of_protocol(index: u32, protocol: Protocol) -> Result<Self, Errno> {
+        Self::filtered(index, protocol, |_| Ok(()))
+    }
+
+    fn filtered(
+        index: u32,
+        protocol: Protocol,
+        filter: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+    ) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol the socket receives nothing until bind(2) sets one.
         let fd = socket(
@@ -34,9 +59,27 @@ impl PacketSocket {
             flags,
             None::<SockProtocol>,
         )?;
-        filter(&fd, port)?;
-        bind(fd.as_raw_fd(), &address(index, None)?)?;
-        Ok(Self { fd, index })
+        filter(&fd)?;
+        bind(fd.as_raw_fd(), &address(index, protocol, None)?)?;
+        Ok(Self {
+            fd,
+            index,
+            protocol,
+        })
+    }
+
+    /// Lets the link receive packets to a multicast hardware address, until the socket is closed.
+    pub fn join(&self, group: Mac) -> Result<(), Errno> {
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&group.0);
+        let membership = libc::packet_mreq {
+            mr_ifindex: i32::try_from(self.index).unwrap_or_default(),
+            mr_type: u16::try_from(libc::PACKET_MR_MULTICAST).unwrap_or_default(),
+            mr_alen: 6,
+            mr_address: bytes,
+        };
+        let option = libc::PACKET_ADD_MEMBERSHIP;
+        set(&self.fd, libc::SOL_PACKET, option, &membership)
     }
 
     /// Closes the socket on a separate thread. The kernel makes close(2) on a packet socket wait
@@ -50,7 +93,8 @@ impl PacketSocket {
 
     /// Sends a packet to a host on the link, or to all hosts if `to` is `None`.
     pub fn send(&self, packet: &[u8], to: Option<Mac>) -> Result<(), Errno> {
-        let to = address(self.index, Some(to.unwrap_or(Mac([0xff; 6]))))?;
+        let to = to.unwrap_or(Mac([0xff; 6]));
+        let to = address(self.index, self.protocol, Some(to))?;
         sendto(self.fd.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT)?;
         Ok(())
     }
@@ -75,14 +119,19 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn address(index: u32, mac: Option<Mac>) -> Result<LinkAddr, Errno> {
+fn address(index: u32, protocol: Protocol, mac: Option<Mac>) -> Result<LinkAddr, Errno> {
     let mut bytes = [0; 8];
     let len = mac.map_or(0, |mac| {
         bytes[..6].copy_from_slice(&mac.0);
         6
     });
     let family = libc::sa_family_t::try_from(libc::AF_PACKET).unwrap_or_default();
-    let protocol = u16::try_from(libc::ETH_P_IP).unwrap_or_default().to_be();
+    let protocol = match protocol {
+        Protocol::Ipv4 => libc::ETH_P_IP,
+        Protocol::Arp => libc::ETH_P_ARP,
+        Protocol::Ipv6 => libc::ETH_P_IPV6,
+    };
+    let protocol = u16::try_from(protocol).unwrap_or_default().to_be();
     let index = i32::try_from(index).unwrap_or_default();
     let raw = libc::sockaddr_ll {
         sll_family: family,
@@ -127,19 +176,16 @@ fn filter(fd: &OwnedFd, port: u16) -> Result<(), Errno> {
         len,
         filter: program.as_mut_ptr(),
     };
-    let size = libc::socklen_t::try_from(size_of_val(&program)).unwrap_or_default();
-    let place = (&raw const program).cast();
-    // SAFETY: the descriptor is open. Pointer and length describe a program whose instructions live
-    // until the call returns.
-    let answer = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            place,
-            size,
-        )
-    };
+    // The instructions live until the call returns.
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// Sets an option of a socket to a value, which is the C type of the option.
+fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> Result<(), Errno> {
+    let size = libc::socklen_t::try_from(size_of_val(value)).unwrap_or_default();
+    let place = (&raw const *value).cast();
+    // SAFETY: the descriptor is open. Pointer and length describe `value`, and the kernel only reads.
+    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, place, size) };
     Errno::result(answer)?;
     Ok(())
 }

@@ -40,6 +40,8 @@ pub struct WhereaboutsConfig {
     /// `enable_overlapping_ranges`; default true. Each address then has a reservation, so that ranges
     /// that overlap share no address.
     pub has_reservations: bool,
+    /// `probe`: addresses are used only if no other host on the link of the container has them.
+    pub probes: bool,
     /// Name of the `NodeSlicePool`, if `node_slice_size` is set: a node then assigns addresses of its
     /// own part of the range alone.
     pub slices: Option<String>,
@@ -102,6 +104,7 @@ impl WhereaboutsConfig {
                 .nested("dns", Dns::parse)
                 .map_err(in_ipam)?
                 .unwrap_or_default(),
+            probes: ipam.bool_or("probe", false).map_err(in_ipam)?,
             pod: pod(&args),
             ..Self::parse_for_release(conf)?
         })
@@ -413,6 +416,7 @@ mod tests {
                 r#"{"range":"10.0.0.0/24","allocation":"last"}"#,
                 "allocation",
             ),
+            (r#"{"range":"10.0.0.0/24","probe":1}"#, "probe"),
         ] {
             let err = parse(ipam, "", "").unwrap_err();
             assert!(err.msg.contains(words), "{ipam}: {err}");
@@ -483,6 +487,6 @@ mod tests {
             ]
         );
         assert_eq!(config.pod, Some(("a".to_owned(), "p".to_owned())));
-        assert!(config.has_reservations && !config.is_first);
+        assert!(config.has_reservations && !config.is_first && !config.probes);
     }
 }

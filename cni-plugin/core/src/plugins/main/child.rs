@@ -289,6 +289,11 @@ impl Plugin for Child {
         self.complete(call, facts, self.plan_link(call, facts)?, lease)
     }
 
+    /// False for an ipvlan: the kernel passes it only answers to its addresses, and it has none yet.
+    fn can_probe(&self) -> bool {
+        !matches!(self.kind, ChildKind::Ipvlan { .. })
+    }
+
     fn through_link(&self) -> Result<&dyn ThroughLink, &'static str> {
         match self.kind {
             ChildKind::Macvlan { .. }

@@ -152,6 +152,10 @@ fn of_bus(key: &str, text: &str) -> Result<String, Error> {
 }
 
 impl ThroughLink for HostDevice {
+    fn has_link(&self, facts: &Facts) -> bool {
+        !matches!(self.find(facts), Ok(Found::Userspace))
+    }
+
     fn plan_link(&self, call: &Call<'_>, facts: &Facts) -> Result<Linked, Error> {
         match self.find(facts)? {
             Found::Userspace => Err(Error::config(format!(

@@ -1,8 +1,8 @@
-//! A container's link for DHCP: lookup, identity, and sockets for its packets.
+//! A container's link for DHCP and probes: lookup, identity, and sockets for its packets.
 
 use crate::sys::netlink::{Socket, find};
 use crate::sys::netns::{self, NetNs, NetNsError};
-use crate::sys::packet::{PacketSocket, ServersSocket};
+use crate::sys::packet::{PacketSocket, Protocol, ServersSocket};
 use crate::sys::rtnl::{self, link};
 use braid_core::ipam::dhcp::{Output, v4, v6};
 use braid_core::name::{IfName, Mac};
@@ -100,6 +100,12 @@ impl ContainerLink {
     pub fn open6(&self) -> Result<ServersSocket, Errno> {
         let open =
             || ServersSocket::open(self.link.ifname.as_str(), self.link.index, v6::CLIENT_PORT);
+        self.netns.run(open).map_err(|_gone| Errno::ENODEV)?
+    }
+
+    /// Opens a socket for packets of a protocol.
+    pub fn open_for(&self, protocol: Protocol) -> Result<PacketSocket, Errno> {
+        let open = || PacketSocket::of_protocol(self.link.index, protocol);
         self.netns.run(open).map_err(|_gone| Errno::ENODEV)?
     }
 

@@ -132,6 +132,7 @@ mod tests {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
             attachment: None,
+            prober: None,
             servers: &NoServers,
             log: &Log::new(|_| {}),
         };
@@ -158,6 +159,7 @@ mod tests {
             state_dir: &dir.path().join("state"),
             liveness: &AllAlive,
             attachment: None,
+            prober: None,
             servers: &NoServers,
             log: &Log::new(|_| {}),
         };

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  WhereaboutsConfig ─► one Session per range: store (journal) + remote (API server) ─► Lease
+//!  Lease ─► probed: without addresses of other hosts on the link, if the configuration requests it
 //!  DEL, GC: the journals name pools and API server, so no configuration is needed
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
 //!  braid ipam ─► admin: pools listed, a node's addresses released
@@ -9,6 +10,7 @@
 
 pub mod admin;
 pub mod claims;
+mod probed;
 mod requests;
 mod reservations;
 pub mod session;
@@ -131,6 +133,94 @@ fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
     next.next()
 }
 
+/// Reserves an address of each range, or of the first one with a free address.
+fn assign(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
+    let kubeconfig = kubeconfig(config)?;
+    let boot = this_boot()?;
+    let mut way = Way::new(host.servers, &kubeconfig, &boot, config.pod.as_ref());
+    let entry = entry(owner);
+    let pod = config.pod.as_ref().filter(|_| entry.claim().is_none());
+    let pod = pod.and_then(|(namespace, pod)| last::key(namespace, pod, &owner.ifname));
+    let asker = Asker {
+        entry: &entry,
+        network: &owner.network,
+        pod: pod.as_deref(),
+    };
+    let mut ips = Vec::new();
+    let mut full = None;
+    // Of several ranges, the first is the first with a requested address.
+    let is_asked = |range: &PoolRange| config.requested.iter().any(|ip| range.contains(*ip));
+    let has_asked = config.is_first && config.ranges.iter().any(is_asked);
+    let ranges = config.ranges.iter();
+    for range in ranges.filter(|range| !has_asked || is_asked(range)) {
+        let requested = config
+            .requested
+            .iter()
+            .find(|ip| range.contains(**ip))
+            .copied();
+        let reserved = held(config, range, asker, (&boot, requested)).and_then(|held| match held {
+            Some(address) => Ok(address),
+            None => ask(config, range, asker, requested, &mut way),
+        });
+        match reserved {
+            Ok(address) => {
+                ips.push(in_range(range, address));
+                if config.is_first {
+                    break;
+                }
+            }
+            Err(err) if config.is_first && err.kind == Kind::NoFreeAddress => full = Some(err),
+            Err(err) => {
+                give_back(config, owner, host);
+                return Err(err);
+            }
+        }
+    }
+    if let Some(full) = full.filter(|_| ips.is_empty()) {
+        return Err(full);
+    }
+    if let Err(err) = name_containers(config, &mut way) {
+        host.log.warn(&err);
+    }
+    Ok(config.lease(ips))
+}
+
+/// Releases the addresses of an ADD that fails. The journals owe those that cannot be released now.
+fn give_back(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) {
+    if let Err(left) = config.release(owner, host) {
+        host.log.warn(&left);
+    }
+}
+
+/// The pools of an ADD that has addresses.
+struct Assigned<'a> {
+    config: &'a WhereaboutsConfig,
+    owner: &'a Owner,
+    host: Host<'a>,
+}
+
+impl probed::Pools for Assigned<'_> {
+    fn can_replace(&self, address: IpAddr) -> bool {
+        let mut ranges = self.config.ranges.iter();
+        !self.config.requested.contains(&address) && ranges.any(|range| range.contains(address))
+    }
+
+    fn refuse(&mut self, address: IpAddr) -> Result<(), Error> {
+        let entry = entry(self.owner);
+        for journal in journals_of(self.config)? {
+            if let Some(place) = &journal.place {
+                JournalFile::of(Path::new(FOLDER), &place.name)
+                    .update(&mut |journal| steps::refuse(journal, &entry, address))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> Result<Lease, Error> {
+        assign(self.config, self.owner, self.host)
+    }
+}
+
 impl Ipam for WhereaboutsConfig {
     fn has_ipv6(&self) -> bool {
         self.ranges.iter().any(|range| range.first.is_ipv6())
@@ -147,59 +237,22 @@ impl Ipam for WhereaboutsConfig {
         (!is_empty).then(|| -> Box<dyn Ipam> { Box::new(config) })
     }
 
+    fn probes(&self) -> bool {
+        self.probes
+    }
+
     fn reserve(&self, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-        let kubeconfig = kubeconfig(self)?;
-        let boot = this_boot()?;
-        let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
-        let entry = entry(owner);
-        let pod = self.pod.as_ref().filter(|_| entry.claim().is_none());
-        let pod = pod.and_then(|(namespace, pod)| last::key(namespace, pod, &owner.ifname));
-        let asker = Asker {
-            entry: &entry,
-            network: &owner.network,
-            pod: pod.as_deref(),
+        let lease = assign(self, owner, host)?;
+        let Some(prober) = host.prober.filter(|_| self.probes) else {
+            return Ok(lease);
         };
-        let mut ips = Vec::new();
-        let mut full = None;
-        // Of several ranges, the first is the first with a requested address.
-        let is_asked = |range: &PoolRange| self.requested.iter().any(|ip| range.contains(*ip));
-        let has_asked = self.is_first && self.ranges.iter().any(is_asked);
-        let ranges = self.ranges.iter();
-        for range in ranges.filter(|range| !has_asked || is_asked(range)) {
-            let requested = self
-                .requested
-                .iter()
-                .find(|ip| range.contains(**ip))
-                .copied();
-            let reserved =
-                held(self, range, asker, (&boot, requested)).and_then(|held| match held {
-                    Some(address) => Ok(address),
-                    None => ask(self, range, asker, requested, &mut way),
-                });
-            match reserved {
-                Ok(address) => {
-                    ips.push(in_range(range, address));
-                    if self.is_first {
-                        break;
-                    }
-                }
-                Err(err) if self.is_first && err.kind == Kind::NoFreeAddress => full = Some(err),
-                Err(err) => {
-                    // The journals owe the addresses that cannot be released now.
-                    if let Err(left) = self.release(owner, host) {
-                        host.log.warn(&left);
-                    }
-                    return Err(err);
-                }
-            }
-        }
-        if let Some(full) = full.filter(|_| ips.is_empty()) {
-            return Err(full);
-        }
-        if let Err(err) = name_containers(self, &mut way) {
-            host.log.warn(&err);
-        }
-        Ok(self.lease(ips))
+        let mut pools = Assigned {
+            config: self,
+            owner,
+            host,
+        };
+        let probed = probed::without_conflict(lease, prober, &mut pools, host.log);
+        probed.inspect_err(|_| give_back(self, owner, host))
     }
 
     fn reserve_claimed(
@@ -208,7 +261,11 @@ impl Ipam for WhereaboutsConfig {
         owner: &Owner,
         host: Host<'_>,
     ) -> Result<Lease, Error> {
-        let mut config = self.clone();
+        // During a migration of a virtual machine, another host has the addresses of the claim.
+        let mut config = Self {
+            probes: false,
+            ..self.clone()
+        };
         let has = |ip: &IpAddr| self.ranges.iter().any(|range| range.contains(*ip));
         if let Some(ip) = claim.addresses.iter().find(|ip| !has(ip)) {
             let why = format!("address {ip} of claim {} is in no range", claim.owner);

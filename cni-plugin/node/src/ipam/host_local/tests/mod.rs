@@ -98,6 +98,7 @@ impl Bed {
                 state_dir: &state,
                 liveness: self,
                 attachment: None,
+                prober: None,
                 servers: &NoServers,
                 log: &Log::new(|_| {}),
             },
@@ -114,6 +115,7 @@ impl Bed {
                     state_dir: &state,
                     liveness: self,
                     attachment: None,
+                    prober: None,
                     servers: &NoServers,
                     log: &Log::new(|_| {}),
                 },
@@ -127,6 +129,7 @@ impl Bed {
             state_dir: &self.dir.path().join("state"),
             liveness: self,
             attachment: None,
+            prober: None,
             servers: &NoServers,
             log: &Log::new(|_| {}),
         })

@@ -74,6 +74,7 @@ fn traced_child() {
         state_dir: &state,
         liveness: &libcni,
         attachment: None,
+        prober: None,
         servers: &NoServers,
         log: &Log::new(|_| {}),
     };
