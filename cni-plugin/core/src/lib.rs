@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cni;
+pub mod dra;
 pub mod ipam;
 pub mod k8s;
 pub mod kernel_numbers;

@@ -1,0 +1,17 @@
+//! Resource claims: shares of this node's network devices, with a bandwidth that the scheduler accounts
+//! for (Kubernetes' dynamic resource allocation, `resource.k8s.io/v1`).
+//!
+//! ```text
+//!  links of the node ─► devices ─► ResourceSlices ─► scheduler ─► ResourceClaim with an allocation
+//!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
+//! ```
+
+pub mod device;
+
+/// Name of the driver, of its classes and of its group. Class of shares.
+pub const DRIVER: &str = "braid.dev";
+/// Class of devices that one pod has alone.
+pub const WHOLE_CLASS: &str = "whole.braid.dev";
+/// Capacity of a device: what is claimed is reserved, and is the limit in each direction, in bits per
+/// second.
+pub const BANDWIDTH: &str = "bandwidth";
