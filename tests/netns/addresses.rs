@@ -1,9 +1,13 @@
 //! `host-local` and `static` as IPAM of a bridge: addresses of containers, and lease files on disk.
 
 use crate::conf;
+use braid_tests::page::blocks;
 use braid_tests::{Call, Ns, Sandbox, Value, json};
 use std::fs;
 use std::path::Path;
+
+/// The documentation page of these IPAMs.
+const PAGE: &str = include_str!("../../docs/addresses.md");
 
 fn attach(host: &Sandbox, pod: &Ns, ipam: Value) -> Call {
     host.call("bridge", pod, conf::bridge())
@@ -480,4 +484,29 @@ fn a_second_interface_does_not_get_the_deleted_lease_of_the_first() {
         .args("IgnoreUnknown=1;IP=10.1.0.2")
         .add()
         .result();
+}
+
+#[test]
+fn the_examples_of_the_page_work() {
+    let host = Sandbox::new();
+    host.run("ip link add eth1 up type veth peer name far");
+    host.run("ip link set far up");
+    let mut seen = Vec::new();
+    for (number, example) in blocks(PAGE, "json").iter().enumerate() {
+        let conf: Value = serde_json::from_str(example).expect("JSON");
+        let ipam = conf["ipam"]["type"].as_str().unwrap_or_default().to_owned();
+        // The API tests have those that need an API server.
+        if ipam == "whereabouts" {
+            continue;
+        }
+        let pod = host.pod(&format!("p{number}"));
+        let kind = conf["type"].as_str().unwrap_or_default().to_owned();
+        let call = host.call(&kind, &pod, conf);
+        let result = call.add().result();
+        assert_eq!(result["ips"].as_array().map(Vec::len), Some(2), "{example}");
+        call.check(&result).ok();
+        call.del().ok();
+        seen.push(ipam);
+    }
+    assert_eq!(seen, ["host-local", "static"]);
 }

@@ -1,5 +1,6 @@
 //! Pods in manifest files: `braid lint`, `plan` and `try`, and the examples of `docs/networks.md`.
 
+use braid_tests::page::blocks;
 use braid_tests::{Sandbox, Value, binary, json};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -59,15 +60,6 @@ fn said(words: &str) -> String {
     stdout
 }
 
-/// Returns the code blocks of [`PAGE`] that are marked with `language`.
-fn blocks(language: &str) -> Vec<String> {
-    let parts = PAGE.split("\n```").skip(1).step_by(2);
-    parts
-        .filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n'))
-        .map(|text| text.to_owned() + "\n")
-        .collect()
-}
-
 /// Creates a host with the link `eth1`, which the examples use.
 fn with_link() -> Sandbox {
     let host = Sandbox::new();
@@ -79,7 +71,7 @@ fn with_link() -> Sandbox {
 #[test]
 fn every_example_of_the_cookbook_works() {
     let host = with_link();
-    let examples = blocks("yaml");
+    let examples = blocks(PAGE, "yaml");
     assert!(examples.len() >= 5, "{examples:?}");
     for example in examples {
         fs::write("/run/pod.yaml", &example).unwrap();
@@ -91,7 +83,7 @@ fn every_example_of_the_cookbook_works() {
             tried.contains("k8s.v1.cni.cncf.io/network-status") && tried.contains("detached in"),
             "{tried}"
         );
-        for conf in blocks("json") {
+        for conf in blocks(PAGE, "json") {
             fs::write("/run/conf", conf).unwrap();
             let tried = said("try -f /run/pod.yaml /run/conf");
             assert!(

@@ -8,6 +8,7 @@
 //!   ├─ call("bridge", &pod, conf) ─► Call ─ environment and stdin of one plugin call ─► Answer
 //!   ├─ state() ─► State ─ everything a call could have changed, to compare
 //!   └─ leftovers() ─ everything that an attachment may not leave behind
+//!  page::blocks ─ examples in the book
 //! ```
 //!
 //! A sandbox ends when it is dropped. If anything of it is left on the real host, the test fails.
@@ -26,6 +27,7 @@ mod journal;
 mod mounts;
 pub mod ns;
 pub mod outcome;
+pub mod page;
 mod plugins;
 mod real_host;
 pub mod sandbox;

@@ -9,6 +9,7 @@
 
 mod claims;
 mod command;
+mod examples;
 mod faults;
 mod forms;
 mod mixed;
@@ -90,15 +91,6 @@ impl Node {
 
     /// Returns a pod of this node and a call that attaches it to a network with these keys of `ipam`.
     fn pod(&self, name: &str, ipam: &Value) -> (Rc<Ns>, Call) {
-        let mut spec = json!({"containers": [{"name": "c", "image": "none"}]});
-        spec["nodeName"] = self.world.namespace.clone().into();
-        self.world.create(json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": spec,
-        }));
-        let ns = self.world.sandbox.pod(name);
         let mut all = json!({
             "type": "whereabouts",
             "kubernetes": {"kubeconfig": self.kubeconfig},
@@ -113,12 +105,50 @@ impl Node {
             "bridge": "lan0",
             "ipam": all,
         });
+        self.pod_of(name, "bridge", conf)
+    }
+
+    /// Returns a pod of this node and a call of a plugin that attaches it to a network.
+    fn pod_of(&self, name: &str, plugin: &str, conf: Value) -> (Rc<Ns>, Call) {
+        let mut spec = json!({"containers": [{"name": "c", "image": "none"}]});
+        spec["nodeName"] = self.world.namespace.clone().into();
+        self.world.create(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": spec,
+        }));
+        let ns = self.world.sandbox.pod(name);
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name}",
             self.world.namespace
         );
-        let call = self.world.sandbox.call("bridge", &ns, conf);
+        let call = self.world.sandbox.call(plugin, &ns, conf);
         (ns, call.env("CNI_ARGS", &*args))
+    }
+
+    /// Moves the pools of this node from [`NAMESPACE`] to its own namespace: other tests have none there.
+    fn alone(&self) {
+        let text = std::fs::read(&self.kubeconfig).expect("a kubeconfig");
+        let mut config: Value = serde_json::from_slice(&text).expect("JSON");
+        let namespace = self.world.namespace.clone();
+        config["contexts"][0]["context"]["namespace"] = namespace.into();
+        std::fs::write(&self.kubeconfig, config.to_string()).expect("written");
+    }
+
+    /// Lets the node's account do everything.
+    fn become_admin(&self) {
+        let name = &self.world.namespace;
+        let subject = format!("--serviceaccount={NAMESPACE}:{name}");
+        let binding = format!("{name}-admin");
+        let bind = [
+            "create",
+            "clusterrolebinding",
+            &binding,
+            "--clusterrole=cluster-admin",
+            &subject,
+        ];
+        self.world.server.kubectl(&bind, None);
     }
 
     fn get(&self, kind: &str, name: &str) -> Option<Value> {
@@ -256,20 +286,10 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
 /// Starts an agent with the node's account, which may do everything.
 fn agent(node: &Node) -> Agent {
     let name = &node.world.namespace;
-    allow_all(node);
+    node.become_admin();
     let config = format!("{name}/braid");
     let more = ["--config-map", &config];
     Agent::start(Path::new(&node.kubeconfig), name, &more)
-}
-
-/// Lets the node's account do everything.
-fn allow_all(node: &Node) {
-    let name = &node.world.namespace;
-    let subject = format!("--serviceaccount={NAMESPACE}:{name}");
-    let admin = ["--clusterrole=cluster-admin", &subject];
-    let binding = format!("{name}-admin");
-    let bind = [&["create", "clusterrolebinding", &binding], &admin[..]].concat();
-    node.world.server.kubectl(&bind, None);
 }
 
 /// Returns the metrics of a pool: used, held, foreign and free addresses.

@@ -1,7 +1,7 @@
 //! Ten nodes with one API server: each with its own `/run/braid` and `/var/lib/braid`, and calls at
 //! the same time.
 
-use super::{NAMESPACE, Node, addresses, allow_all, json, reservations};
+use super::{NAMESPACE, Node, addresses, json, reservations};
 use crate::proxy::Fault;
 use braid_tests::{Value, binary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +136,7 @@ impl Crowd {
 
     /// Starts an agent on each node, which may do everything.
     pub(super) fn agents(&self) -> Vec<Process> {
-        allow_all(&self.node);
+        self.node.become_admin();
         let start = |(at, mounts): (usize, &Mounts)| {
             let port = |of: usize| format!("127.0.0.1:{}", PORTS + 2 * at + of);
             let config = format!("{}/braid", self.node.world.namespace);
