@@ -9,6 +9,7 @@ use crate::cluster::services::Services;
 use crate::configuration::Configuration;
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::events::networks::{NetworkBook, is_reporter};
 use crate::events::publisher::Publisher;
 use crate::events::repairs::RepairBook;
 use crate::events::{self, Book, Warning};
@@ -27,6 +28,7 @@ use crate::network::{mark, mtu, types};
 use crate::options::Options;
 use crate::repair::pods;
 use crate::serve::reports::Reports;
+use crate::serve::store::Store;
 use crate::{api, condition, garbage, reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
@@ -109,6 +111,8 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         events: Book::default(),
         repairs: RepairBook::default(),
         publisher: Publisher::start(client.clone()),
+        store,
+        networks: NetworkBook::default(),
         reported: Reported::default(),
         readiness,
     };
@@ -187,6 +191,8 @@ struct Agent<'a> {
     events: Book,
     repairs: RepairBook,
     publisher: Publisher,
+    store: Arc<Store>,
+    networks: NetworkBook,
     reported: Reported,
     readiness: tokio::sync::watch::Sender<Readiness>,
 }
@@ -205,7 +211,9 @@ impl Agent<'_> {
     /// Follows the objects until a watch ends.
     async fn work(&mut self, mut feeds: Feeds) -> Result<(), Error> {
         let mut due = Instant::now() + RESYNC;
+        let mut networks = self.store.networks_changed();
         loop {
+            let is_reporter = is_reporter(&self.index, &self.options.node_name);
             tokio::select! {
                 change = feeds.next() => match change {
                     Some(change) => {
@@ -216,6 +224,7 @@ impl Agent<'_> {
                     None => return Err(Error::new("watch objects", "the stream ended")),
                 },
                 () = self.host.changed() => due = due.min(Instant::now() + SETTLE),
+                Ok(()) = networks.changed(), if is_reporter => due = due.min(Instant::now() + SETTLE),
                 () = tokio::time::sleep_until(due) => {
                     due = Instant::now() + self.reconcile().await;
                 }
@@ -318,6 +327,9 @@ impl Agent<'_> {
         let now = Timestamp::now();
         let mut posts = self.events.posts(&warnings, own, now);
         posts.extend(self.repairs.posts(&report.news, own, now));
+        let networks = &self.store.caches().networks;
+        let own = (&*own.name, now);
+        posts.extend(self.networks.posts(networks, &self.index, own));
         self.publisher.publish(posts);
     }
 

@@ -133,7 +133,7 @@ fn pod(namespace: &str, number: usize) -> Value {
 }
 
 fn network(namespace: &str, number: usize) -> Value {
-    let ipam = json!({"type": "host-local", "subnet": format!("10.148.{number}.0/24"), "routes": [{"dst": "192.168.0.0/16"}]});
+    let ipam = json!({"type": "whereabouts", "range": format!("10.148.{number}.0/24"), "routes": [{"dst": "192.168.0.0/16"}]});
     let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "mode": "bridge", "ipam": ipam});
     let metadata = json!({"name": format!("lan-{number:03}"), "namespace": namespace});
     object(

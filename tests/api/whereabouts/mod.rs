@@ -392,3 +392,46 @@ fn a_pool_that_runs_short_is_one_event_on_its_network_and_a_pool_without_pods_no
     agent.stop();
     assert_eq!(node.entries(pool), []);
 }
+
+#[test]
+fn a_range_of_host_local_on_a_shared_link_is_an_event_on_its_network() {
+    // Of all nodes on the API server, the first one by name reports.
+    let Some(node) = Node::new("a-range-on-every-node") else {
+        return;
+    };
+    let second =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a-range-second"}});
+    let server = node.world.server;
+    server.kubectl(&["create", "-f", "-"], Some(&second));
+    let agent = agent(&node);
+    let conf = |kind: &str| {
+        let ipam = json!({"type": "host-local", "subnet": "10.210.9.0/24"});
+        let conf = json!({"cniVersion": "1.0.0", "type": kind, "master": "eth1", "ipam": ipam});
+        json!({"config": conf.to_string()})
+    };
+    node.world.create_nad("own", &conf("bridge"));
+    node.world.create_nad("lan", &conf("macvlan"));
+    let events = || {
+        let kind = "events.v1.events.k8s.io";
+        let selector = "--field-selector=reason=RangeOnEveryNode";
+        let field = "jsonpath={range .items[*]}{.regarding.name} {.note}{'\\n'}{end}";
+        let list = [
+            "get",
+            kind,
+            "-n",
+            &node.world.namespace,
+            selector,
+            "-o",
+            field,
+        ];
+        server.kubectl(&list, None)
+    };
+    await_true("an event", || !events().is_empty());
+    let text = events();
+    assert!(
+        text.starts_with("lan each node gives out 10.210.9.1-10.210.9.254"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+    agent.stop();
+}

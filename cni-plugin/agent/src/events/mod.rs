@@ -3,6 +3,7 @@
 //! A warning with the same reason and text is one event. If it comes back, or lasts, the event gets a
 //! series. So does an event of a pod that calls repeat.
 
+pub mod networks;
 pub mod pools;
 pub mod publisher;
 pub mod repairs;

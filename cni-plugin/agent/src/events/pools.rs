@@ -1,6 +1,7 @@
 //! Events about pools of addresses that run short: one for each time, on a network that uses the pool, or
 //! else on the Node.
 
+use super::networks::of_network;
 use super::{ACTION, Post, Text};
 use crate::cluster::objects::Objects;
 use braid_core::cni::{Json, NetConf};
@@ -50,14 +51,7 @@ pub fn post(usage: &Usage, networks: &Objects, node: &Node, now: Timestamp) -> P
         .all()
         .find(|(name, entry)| uses(name, &entry.text, &usage.place));
     let regarding = match users {
-        Some((name, entry)) => ObjectReference {
-            api_version: Some("k8s.cni.cncf.io/v1".to_owned()),
-            kind: Some("NetworkAttachmentDefinition".to_owned()),
-            namespace: Some(name.namespace.clone()),
-            name: Some(name.name.clone()),
-            uid: Some(entry.uid.clone()),
-            ..ObjectReference::default()
-        },
+        Some((name, entry)) => of_network(name, &entry.uid),
         None => ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),

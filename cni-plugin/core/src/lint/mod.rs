@@ -4,6 +4,7 @@ mod finding;
 mod repeated;
 
 pub use finding::{Finding, Level};
+pub use repeated::range_on_every_node;
 
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, FaultPlace, Json, NetConf, PathPart};

@@ -1,12 +1,30 @@
 //! Ranges of `host-local` on links that span nodes: each node gives out the same addresses.
 
-use crate::cni::Json;
+use crate::cni::{Json, NetConf};
 use crate::ipam::configuration::Configuration;
 use crate::ipam::range::RangeSet;
+use crate::k8s::Nad;
+use crate::k8s::nad::Definition;
 use std::fmt::Write;
 
 /// Plugin types with an interface in the network of its master, which other nodes share.
 const SPANNING: [&str; 3] = ["ipvlan", "macvlan", "vlan"];
+
+/// Returns the fault of a NetworkAttachmentDefinition that gives pods on two nodes the same address. One
+/// with other faults has none.
+pub fn range_on_every_node(nad: &Nad) -> Option<String> {
+    let json = Json::parse(nad.config.as_bytes(), "spec.config").ok()?;
+    let definition = Definition::parse(json, &nad.name.name).ok()?;
+    let mut plugins = definition.plugins().iter();
+    plugins.find_map(|plugin| {
+        let mut plugin = plugin.clone();
+        plugin.set("name", definition.name());
+        plugin.set("cniVersion", definition.version().as_str());
+        let conf = NetConf::from_json(plugin).ok()?;
+        let ipam = Configuration::parse(&conf.ipam, &conf, "").ok()??;
+        fault(&conf.plugin, &conf.json, &ipam)
+    })
+}
 
 /// Returns the fault of a network that gives pods on two nodes the same address. `plugin` is the
 /// configuration of a plugin of type `kind`, and `ipam` that of its IPAM.
