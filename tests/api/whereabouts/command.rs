@@ -120,7 +120,7 @@ fn addresses_are_listed_and_those_of_a_node_that_is_gone_are_released() {
 
     let all = parsed(&node, &[]);
     let expected = json!({"name": POOL, "range": "10.209.0.0/28", "used": 2, "held": 1, "claimed": 0,
-        "whereabouts": 1, "free": 10});
+        "whereabouts": 1, "free": 10, "exclusive": false});
     assert_eq!(named(&all["pools"], POOL), &expected);
     let expected = json!({"name": name, "state": "present", "used": 1, "held": 0});
     assert_eq!(named(&all["nodes"], &name), &expected);

@@ -11,6 +11,7 @@ mod claims;
 mod command;
 mod examples;
 mod faults;
+mod finish;
 mod forms;
 mod mixed;
 mod nodes;

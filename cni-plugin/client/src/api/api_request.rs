@@ -33,6 +33,9 @@ pub(super) enum ObjectKind {
     Reservation,
     SlicePool,
     Node,
+    DaemonSet,
+    Deployment,
+    CronJob,
 }
 
 impl ObjectKind {
@@ -48,6 +51,9 @@ impl ObjectKind {
             Self::Reservation => "OverlappingRangeIPReservation",
             Self::SlicePool => "NodeSlicePool",
             Self::Node => "Node",
+            Self::DaemonSet => "DaemonSet",
+            Self::Deployment => "Deployment",
+            Self::CronJob => "CronJob",
         }
     }
 
@@ -63,6 +69,9 @@ impl ObjectKind {
             Self::Reservation => (WHEREABOUTS, "overlappingrangeipreservations"),
             Self::SlicePool => (WHEREABOUTS, "nodeslicepools"),
             Self::Node => ("api/v1", "nodes"),
+            Self::DaemonSet => ("apis/apps/v1", "daemonsets"),
+            Self::Deployment => ("apis/apps/v1", "deployments"),
+            Self::CronJob => ("apis/batch/v1", "cronjobs"),
         };
         match namespace.filter(|_| self != Self::Node) {
             Some(namespace) => format!("/{group}/namespaces/{namespace}/{resource}"),
@@ -78,6 +87,10 @@ impl From<ExchangeKind> for ObjectKind {
             ExchangeKind::Reservation => Self::Reservation,
             ExchangeKind::SlicePool => Self::SlicePool,
             ExchangeKind::Node => Self::Node,
+            ExchangeKind::Pod => Self::Pod,
+            ExchangeKind::DaemonSet => Self::DaemonSet,
+            ExchangeKind::Deployment => Self::Deployment,
+            ExchangeKind::CronJob => Self::CronJob,
         }
     }
 }
@@ -117,14 +130,31 @@ impl ApiRequest {
         Self::page((kind, None), METADATA, "", next)
     }
 
-    /// Creates a request for a page of the list of all objects of a kind of cluster-wide IPAM. `next`
-    /// is the token from the previous page; empty for the first page.
+    /// Creates a request for a page of the list of all objects of a kind: those of cluster-wide IPAM in
+    /// `namespace`, others in all namespaces. `next` is the token from the previous page; empty for
+    /// the first page.
     pub(super) fn list_whole(
         kind: ExchangeKind,
         namespace: &str,
         next: &str,
     ) -> Result<Self, SourceError> {
-        Self::page((kind.into(), Some(namespace)), JSON, "", next)
+        let namespace = match kind {
+            ExchangeKind::Pool | ExchangeKind::Reservation | ExchangeKind::SlicePool => {
+                Some(namespace)
+            }
+            ExchangeKind::Node
+            | ExchangeKind::Pod
+            | ExchangeKind::DaemonSet
+            | ExchangeKind::Deployment
+            | ExchangeKind::CronJob => None,
+        };
+        // Whole pods of a large cluster would be hundreds of megabytes.
+        let form = if kind == ExchangeKind::Pod {
+            METADATA
+        } else {
+            JSON
+        };
+        Self::page((kind.into(), namespace), form, "", next)
     }
 
     /// Creates a request for a page of the `ResourceSlices` of a driver on a node. `next` is the

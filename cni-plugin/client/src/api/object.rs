@@ -69,7 +69,9 @@ struct List {
 #[derive(Deserialize)]
 struct WholeList {
     metadata: ListMeta,
-    items: Vec<Value>,
+    /// Objects of the page, as in [`List`].
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<Value>>,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +109,7 @@ pub(super) fn whole(body: &[u8]) -> Result<(Vec<Value>, String), Error> {
         metadata: ListMeta { next },
         items,
     } = serde_json::from_slice(body)?;
-    Ok((items, next))
+    Ok((items.unwrap_or_default(), next))
 }
 
 /// Returns the devices of a page of `ResourceSlices`, and the token of the next page.

@@ -4,14 +4,22 @@ use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Server, Servers};
 use braid_core::ipam::whereabouts::fence::FoundNode;
+use braid_core::ipam::whereabouts::pods::FoundPod;
 use braid_core::ipam::whereabouts::pool::{Entry, ListedPool, Pool, slice};
-use braid_core::k8s::ObjectName;
+use braid_core::ipam::whereabouts::programs::of_whereabouts;
 use braid_core::k8s::source::{Source, SourceError};
+use braid_core::k8s::{NETWORK_STATUS, ObjectName};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use std::path::Path;
 
 const VERSION: &str = "whereabouts.cni.cncf.io/v1alpha1";
+/// Kinds of objects that run Whereabouts' programs.
+const PROGRAMS: [(ExchangeKind, &str); 3] = [
+    (ExchangeKind::DaemonSet, "DaemonSet"),
+    (ExchangeKind::Deployment, "Deployment"),
+    (ExchangeKind::CronJob, "CronJob"),
+];
 
 /// The API servers in kubeconfigs.
 #[derive(Debug, Clone, Copy)]
@@ -173,6 +181,22 @@ impl Server for Remote<Client> {
         let parse = |answer: Exchanged| slice(answer.body.as_bytes(), node);
         let parsed = found(answer)?.map(parse).transpose();
         parsed.map(Option::flatten).map_err(|err| unreadable(&err))
+    }
+
+    fn pods(&mut self) -> Result<Vec<FoundPod>, Failure> {
+        let answer = self.send(Verb::List, ExchangeKind::Pod, "", None)?;
+        let all = FoundPod::parse_all(answer.body.as_bytes(), NETWORK_STATUS);
+        all.map_err(|err| unreadable(&err))
+    }
+
+    fn programs(&mut self) -> Result<Vec<String>, Failure> {
+        let mut all = Vec::new();
+        for (kind, name) in PROGRAMS {
+            let answer = self.send(Verb::List, kind, "", None)?;
+            let found = of_whereabouts(name, answer.body.as_bytes());
+            all.extend(found.map_err(|err| unreadable(&err))?);
+        }
+        Ok(all)
     }
 
     fn act_for(&mut self, node: &str) {

@@ -78,6 +78,20 @@ fn request_names_its_object_and_makes_one_change() {
         "GET /apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/kube-system/ippools?limit=500\
          &continue=abc "
     );
+    for (kind, expected) in [
+        (ExchangeKind::Pod, "GET /api/v1/pods?limit=500 "),
+        (
+            ExchangeKind::DaemonSet,
+            "GET /apis/apps/v1/daemonsets?limit=500 ",
+        ),
+        (
+            ExchangeKind::CronJob,
+            "GET /apis/batch/v1/cronjobs?limit=500 ",
+        ),
+    ] {
+        let all = ApiRequest::list_whole(kind, "kube-system", "").unwrap();
+        assert_eq!(line(&all), expected);
+    }
     let event = Event {
         severity: Severity::Warning,
         reason: "R".into(),

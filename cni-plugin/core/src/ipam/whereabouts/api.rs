@@ -2,6 +2,7 @@
 
 use super::fence::FoundNode;
 use super::journal::Journal;
+use super::pods::FoundPod;
 use super::pool::{Entry, ListedPool, Metadata, Node, Pool};
 use crate::cni::Error;
 use ipnet::IpNet;
@@ -135,6 +136,12 @@ pub trait Server: Api {
 
     /// Reads the slice of a node in a `NodeSlicePool`; `None` if it has none.
     fn slice(&mut self, pool: &str, node: &str) -> Result<Option<IpNet>, Failure>;
+
+    /// Reads all pods of the cluster.
+    fn pods(&mut self) -> Result<Vec<FoundPod>, Failure>;
+
+    /// Returns the `DaemonSets`, Deployments and `CronJobs` of Whereabouts, in all namespaces.
+    fn programs(&mut self) -> Result<Vec<String>, Failure>;
 
     /// Sets the name of the node, which reservations name.
     fn act_for(&mut self, node: &str);

@@ -56,6 +56,7 @@ mod tests {
             annotations: Some([(node.key(), note.text())].into()),
             entries: [(1, used), (2, deleted.clone()), (3, kept)].into(),
             has_allocations: true,
+            ..Pool::default()
         };
         let uids = ["c1", "c2"].map(str::to_owned).into();
         let unused = unused(&pool, &uids);

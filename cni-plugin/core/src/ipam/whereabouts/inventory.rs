@@ -39,6 +39,8 @@ pub struct PoolUse {
     /// Usable addresses of the range without an entry, at most 2^64 - 1. Keys of the networks, such
     /// as `exclude`, are not known here.
     pub free: u64,
+    /// True if Whereabouts no longer uses the pool.
+    pub exclusive: bool,
 }
 
 /// Entries of a node in all pools.
@@ -61,6 +63,8 @@ pub struct Foreign {
     pub entries: usize,
     /// Names of their pools.
     pub pools: Vec<String>,
+    /// Names of those that Whereabouts should no longer use: it is used again.
+    pub returned: Vec<String>,
 }
 
 /// Kind of an entry.
@@ -139,6 +143,15 @@ fn entries(pool: &ListedPool) -> BTreeMap<u128, (&Entry, Option<Node>)> {
     all
 }
 
+/// Returns the entries of Whereabouts in a pool.
+pub(super) fn foreign(pool: &ListedPool) -> BTreeMap<u128, &Entry> {
+    let of_whereabouts = entries(pool).into_iter().filter_map(|(at, (entry, node))| {
+        let is_foreign = Kind::of(entry, node.as_ref()) == Kind::Whereabouts;
+        is_foreign.then_some((at, entry))
+    });
+    of_whereabouts.collect()
+}
+
 /// Returns all addresses in use, by pool and address.
 pub fn assigned(pools: &[ListedPool]) -> Vec<Assigned> {
     let mut all = Vec::new();
@@ -165,6 +178,9 @@ pub fn count(pools: &[ListedPool], found: &BTreeMap<String, FoundNode>) -> Inven
         if usage.whereabouts > 0 {
             inventory.whereabouts.entries += usage.whereabouts;
             inventory.whereabouts.pools.push(pool.name.clone());
+            if usage.exclusive {
+                inventory.whereabouts.returned.push(pool.name.clone());
+            }
         }
         inventory.pools.push(usage);
         for (_, note) in pool.pool.notes() {
@@ -192,6 +208,7 @@ fn count_pool(pool: &ListedPool) -> PoolUse {
         name: pool.name.clone(),
         range: pool.range.clone(),
         free: pool.net().map_or(0, |net| free(net, pool)),
+        exclusive: pool.pool.is_exclusive(),
         ..PoolUse::default()
     };
     for (entry, node) in entries(pool).into_values() {
@@ -273,6 +290,7 @@ impl fmt::Display for Refusal {
 mod tests {
     use super::*;
     use crate::ipam::whereabouts::last::Last;
+    use crate::ipam::whereabouts::pool::{EXCLUSIVE, TRUE};
     use serde_json::{Value, json};
 
     fn node(name: &str) -> Node {
@@ -343,18 +361,30 @@ mod tests {
         let expected = json!({
             "pools": [
                 {"name": "10.0.0.0-28", "range": "10.0.0.0/28", "used": 2, "held": 1,
-                 "claimed": 1, "whereabouts": 1, "free": 9},
+                 "claimed": 1, "whereabouts": 1, "free": 9, "exclusive": false},
                 {"name": "fd00::-64", "range": "fd00::/64", "used": 1, "held": 0,
-                 "claimed": 0, "whereabouts": 0, "free": u64::MAX - 2},
+                 "claimed": 0, "whereabouts": 0, "free": u64::MAX - 2, "exclusive": false},
             ],
             "nodes": [
                 {"name": "a", "state": "present", "used": 2, "held": 1},
                 {"name": "b", "state": "missing", "used": 1, "held": 0},
             ],
-            "whereabouts": {"entries": 1, "pools": ["10.0.0.0-28"]},
+            "whereabouts": {"entries": 1, "pools": ["10.0.0.0-28"], "returned": []},
         });
         assert_eq!(json!(inventory), expected);
         assert_eq!(nodes(&pools()), ["a".to_owned(), "b".to_owned()].into());
+    }
+
+    #[test]
+    fn an_entry_of_whereabouts_in_a_pool_of_braid_alone_says_that_it_is_used_again() {
+        let mut pools = pools();
+        for pool in &mut pools {
+            let annotations = pool.pool.annotations.get_or_insert_default();
+            annotations.insert(EXCLUSIVE.to_owned(), TRUE.to_owned());
+        }
+        let inventory = count(&pools, &BTreeMap::new());
+        assert!(inventory.pools.iter().all(|pool| pool.exclusive));
+        assert_eq!(inventory.whereabouts.returned, ["10.0.0.0-28"]);
     }
 
     #[test]

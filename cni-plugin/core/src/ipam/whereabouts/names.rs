@@ -34,6 +34,23 @@ pub fn networks<'p>(pool: &'p str, range: IpNet, node: &str) -> Vec<&'p str> {
         .collect()
 }
 
+/// Returns the network names that the pool of a range may belong to if its node is not known: all starts
+/// of its name that end before a hyphen. Empty if the pool is not named for its range.
+pub fn all_networks(pool: &str, range: IpNet) -> Vec<&str> {
+    let range = object_name(&range.to_string());
+    let before = match pool.strip_suffix(&*range) {
+        Some("") => return vec![""],
+        Some(before) => before,
+        None => return Vec::new(),
+    };
+    let Some(network) = before.strip_suffix('-') else {
+        return Vec::new();
+    };
+    let mut all = vec![network, ""];
+    all.extend(network.match_indices('-').map(|(at, _)| &network[..at]));
+    all
+}
+
 fn in_network(network: &str, name: &str) -> String {
     if network.is_empty() {
         return name.to_owned();
@@ -103,6 +120,23 @@ mod tests {
         ] {
             let range = "10.0.0.0/24".parse().unwrap();
             assert_eq!(networks(pool, range, "node-a"), expected, "{pool}");
+        }
+    }
+
+    #[test]
+    fn without_its_node_a_pool_may_be_of_more_networks() {
+        let range = "10.0.0.0/24".parse().unwrap();
+        for (pool, expected) in [
+            ("10.0.0.0-24", &[""][..]),
+            ("lan-10.0.0.0-24", &["lan", ""]),
+            (
+                "my-lan-a.b-10.0.0.0-24",
+                &["my-lan-a.b", "", "my", "my-lan"],
+            ),
+            ("110.0.0.0-24", &[]),
+            ("other", &[]),
+        ] {
+            assert_eq!(all_networks(pool, range), expected, "{pool}");
         }
     }
 

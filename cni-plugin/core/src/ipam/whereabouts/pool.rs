@@ -19,6 +19,10 @@ use std::mem::take;
 
 /// Start of the keys of the nodes' annotations.
 const KEY: &str = "ipam.braid.io/";
+/// Annotation of a pool that Whereabouts no longer uses: [`TRUE`].
+pub(super) const EXCLUSIVE: &str = "ipam.braid.io/exclusive";
+/// Value of [`EXCLUSIVE`].
+pub(super) const TRUE: &str = "true";
 /// Start of the id of an entry that no container has. A container id has no colon.
 const HELD: &str = "braid:";
 /// Start of the id of a claim's entry.
@@ -31,6 +35,8 @@ const SHORT: usize = 8;
 pub struct Pool {
     /// `metadata.uid`: another one for each creation.
     pub uid: String,
+    /// `metadata.resourceVersion`: another one for each change.
+    pub version: String,
     /// `metadata.annotations`; `None` if the pool has none.
     pub annotations: Option<BTreeMap<String, String>>,
     /// Entries by offset. Keys that are no numbers are left out.
@@ -115,6 +121,8 @@ struct Object {
 pub(super) struct Metadata {
     name: String,
     pub(super) uid: String,
+    #[serde(rename = "resourceVersion")]
+    version: String,
     annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -136,6 +144,7 @@ impl From<Object> for Pool {
         }
         Self {
             uid: metadata.uid,
+            version: metadata.version,
             annotations: metadata.annotations,
             entries,
             has_allocations,
@@ -152,6 +161,11 @@ impl Pool {
     /// Returns the annotation with this key.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// True if Whereabouts no longer uses the pool: `braid ipam finish` has said so.
+    pub fn is_exclusive(&self) -> bool {
+        self.annotation(EXCLUSIVE) == Some(TRUE)
     }
 
     /// Returns the annotations of nodes: text and content.

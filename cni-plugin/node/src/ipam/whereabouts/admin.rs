@@ -95,7 +95,8 @@ fn free(
     Ok(())
 }
 
-fn pools(server: &mut dyn Server) -> Result<Vec<ListedPool>, Error> {
+/// Reads all pools.
+pub(super) fn pools(server: &mut dyn Server) -> Result<Vec<ListedPool>, Error> {
     server
         .pools()
         .map_err(|err| failed("read", "all IPPools", &err))

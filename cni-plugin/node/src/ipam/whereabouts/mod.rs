@@ -5,11 +5,12 @@
 //!  Lease ─► probed: without addresses of other hosts on the link, if the configuration requests it
 //!  DEL, GC: the journals name pools and API server, so no configuration is needed
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
-//!  braid ipam ─► admin: pools listed, a node's addresses released
+//!  braid ipam ─► admin: pools listed, a node's addresses released; finish: the end of Whereabouts
 //! ```
 
 pub mod admin;
 pub mod claims;
+pub mod finish;
 mod probed;
 mod requests;
 mod reservations;

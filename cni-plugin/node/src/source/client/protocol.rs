@@ -181,6 +181,14 @@ pub enum ExchangeKind {
     SlicePool,
     /// `Node`.
     Node,
+    /// `Pod`. A list has all namespaces, and only the metadata.
+    Pod,
+    /// `DaemonSet`. This and the next kinds are only listed, in all namespaces.
+    DaemonSet,
+    /// `Deployment`.
+    Deployment,
+    /// `CronJob`.
+    CronJob,
 }
 
 /// Answer of the API server to an [`Exchange`]: a success, or a refusal that its sender judges.

@@ -1,18 +1,22 @@
 //! `braid ipam`: addresses of the whole cluster, of the IPAM `whereabouts`.
 
+mod finish;
+
 use super::cluster::text::{table, wrap};
 use super::output::{self, Format};
 use super::status::short_id;
 use super::{Outcome, SUCCESS};
 use braid_core::cni::Error;
+use braid_core::ipam::whereabouts::finish::Progress;
 use braid_core::ipam::whereabouts::inventory::{Assigned, Foreign, Inventory, Kind};
-use braid_node::ipam::whereabouts::admin;
+use braid_node::ipam::whereabouts::{admin, finish as end};
 use braid_node::source::client::protocol::Limits;
 use braid_node::source::pools::Kubernetes;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest number of free addresses that a table shows in digits.
 const DIGITS: u64 = 999_999;
@@ -44,6 +48,12 @@ enum Command {
         #[arg(long)]
         node: String,
         /// Release them although the node's containers may run; others then get the same addresses
+        #[arg(long)]
+        force: bool,
+    },
+    /// Mark the pools as braid's alone, after Whereabouts was removed from the cluster
+    Finish {
+        /// Do not look for programs of Whereabouts in the cluster
         #[arg(long)]
         force: bool,
     },
@@ -79,6 +89,17 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
             }
             return Ok(done.map(|()| SUCCESS)?);
         }
+        Some(Command::Finish { force }) => {
+            let mut progress = Progress::default();
+            let done = end::finish(&mut *server, *force, now(), &mut progress);
+            if !progress.is_empty() {
+                output::print(&match arguments.output {
+                    Format::Table => finish::text(&progress),
+                    Format::Json => output::json(&progress)?,
+                });
+            }
+            return Ok(done.map(|()| SUCCESS)?);
+        }
     };
     Ok(output::print(&text))
 }
@@ -88,6 +109,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
 struct Released<'a> {
     node: &'a str,
     released: Vec<Assigned>,
+}
+
+/// Returns the time since 1970 in whole seconds.
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Duration::from_secs(now.unwrap_or_default().as_secs())
 }
 
 fn kubeconfig(arguments: &Arguments) -> Result<PathBuf, Error> {
@@ -110,8 +137,11 @@ fn inventory_text(inventory: &Inventory, kubeconfig: &Path) -> String {
             ..=DIGITS => pool.free.to_string(),
             _ => format!(">{DIGITS}"),
         };
-        let [used, held, claimed, whereabouts] =
+        let [used, held, claimed, mut whereabouts] =
             [pool.used, pool.held, pool.claimed, pool.whereabouts].map(|it| it.to_string());
+        if pool.exclusive && pool.whereabouts == 0 {
+            "ended".clone_into(&mut whereabouts);
+        }
         let [name, range] = [&pool.name, &pool.range].map(Clone::clone);
         vec![name, range, used, held, claimed, whereabouts, free]
     });
@@ -140,13 +170,24 @@ fn inventory_text(inventory: &Inventory, kubeconfig: &Path) -> String {
     text + "\n" + &foreign_text(&inventory.whereabouts)
 }
 
-fn foreign_text(Foreign { entries, pools }: &Foreign) -> String {
+fn foreign_text(foreign: &Foreign) -> String {
+    let Foreign {
+        entries,
+        pools,
+        returned,
+    } = foreign;
     let sentence = match entries {
         0 => "Whereabouts has no entries left".to_owned(),
         1 => format!("Whereabouts has 1 entry in {}", pools.join(", ")),
         _ => format!("Whereabouts has {entries} entries in {}", pools.join(", ")),
     };
-    wrap("", &sentence, 2)
+    let mut text = wrap("", &sentence, 2);
+    if !returned.is_empty() {
+        let returned = returned.join(", ");
+        let sentence = format!("It is used again after its end, in {returned}");
+        text += &wrap("", &sentence, 2);
+    }
+    text
 }
 
 fn assigned_text(assigned: &[Assigned]) -> String {
@@ -222,6 +263,7 @@ mod tests {
             claimed: 1,
             whereabouts,
             free,
+            exclusive: whereabouts == 0,
         };
         let node = |name: &str, state| NodeUse {
             name: name.to_owned(),
@@ -241,6 +283,7 @@ mod tests {
             whereabouts: Foreign {
                 entries: 2,
                 pools: vec!["10.7.0.0-16".to_owned()],
+                returned: Vec::new(),
             },
         }
     }
@@ -250,7 +293,7 @@ mod tests {
         let expected = "\
 pool           range        used  held  claimed  Whereabouts  free
 10.7.0.0-16    10.7.0.0/16  12    3     1        2            65517
-lan-fd00---64  fd00::/64    12    3     1        0            >999999
+lan-fd00---64  fd00::/64    12    3     1        ended        >999999
 
 node  Node object     used  held
 a     present         6     1
@@ -261,6 +304,13 @@ Whereabouts has 2 entries in 10.7.0.0-16
         assert_eq!(inventory_text(&inventory(), Path::new("/k")), expected);
         let none = foreign_text(&Foreign::default());
         assert_eq!(none, "Whereabouts has no entries left\n");
+        let again = foreign_text(&Foreign {
+            entries: 1,
+            pools: vec!["a".to_owned()],
+            returned: vec!["a".to_owned()],
+        });
+        let expected = "Whereabouts has 1 entry in a\nIt is used again after its end, in a\n";
+        assert_eq!(again, expected);
     }
 
     #[test]
