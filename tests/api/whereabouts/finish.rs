@@ -173,3 +173,33 @@ fn pools_are_braids_alone_after_whereabouts_and_its_pods_are_gone() {
     call.del().ok();
     assert_eq!(offsets(&node), ["11"]);
 }
+
+#[test]
+fn addresses_that_whereabouts_does_not_read_are_given_out_after_its_end() {
+    let Some(node) = Node::new("whereabouts-far") else {
+        return;
+    };
+    node.alone();
+    node.become_admin();
+    let ipam = json!({"range": "fd40::/64", "range_start": "fd40::8000:0:0:1"});
+    let (_ns, call) = node.pod("first", &ipam);
+    let error = call.add();
+    let expected = "fd40::8000:0:0:1 is too far from fd40::/64";
+    assert!(
+        error.code != 0 && error.stdout.contains(expected),
+        "{}",
+        error.stdout
+    );
+    call.del().ok();
+    // Another test may have a program of Whereabouts.
+    succeeds(&node, &["finish", "--force"]);
+    let result = call.add().result();
+    assert_eq!(addresses(&result), ["fd40::8000:0:0:1/64"]);
+    call.check(&result).ok();
+    let (_ns, second) = node.pod("second", &json!({"range": "fd40::/64"}));
+    let second = second.with("args", json!({"cni": {"ips": ["fd40::ffff:0:0:1"]}}));
+    assert_eq!(addresses(&second.add().result()), ["fd40::ffff:0:0:1/64"]);
+    for call in [call, second] {
+        call.del().ok();
+    }
+}

@@ -75,6 +75,10 @@ pub struct Place {
 }
 
 /// The node's part of a pool.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts about a pool"
+)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Seen {
@@ -102,6 +106,8 @@ pub struct Seen {
     pub is_first: bool,
     /// Entries of others.
     pub others: Others,
+    /// True if Whereabouts no longer uses the pool.
+    pub is_exclusive: bool,
 }
 
 /// An address of this node.
@@ -255,6 +261,7 @@ impl Journal {
             rank: before_this.clone().count(),
             is_first: before_this.clone().all(|(_, note)| note.is_empty()),
             others: Others::count(pool, &notes, &self.taken),
+            is_exclusive: pool.is_exclusive(),
         });
         has_found
     }
@@ -272,6 +279,11 @@ impl Journal {
     /// True if the pool existed when the node last looked.
     pub fn has_pool(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| !seen.uid.is_empty())
+    }
+
+    /// True if Whereabouts no longer used the pool when the node last looked.
+    pub fn is_exclusive(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.is_exclusive)
     }
 
     /// Begins the work of a call or of the agent: requests of those that were killed, and addresses of

@@ -9,6 +9,9 @@ use std::ops::RangeInclusive;
 
 /// Most addresses between the places where two neighbouring nodes begin to look for a free one.
 const STRIDE: u128 = 256;
+/// Largest distance of an address from its network address that Whereabouts reads. It drops entries of
+/// larger ones at its next write.
+const OFFSET_MAX: u128 = (1 << 63) - 1;
 
 /// A range whose addresses are in a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,16 @@ impl PoolRange {
         };
         let is_inside = self.net.contains(&net) && slice.first <= slice.last;
         is_inside.then_some(slice)
+    }
+
+    /// Returns the part of the range that Whereabouts reads too; `None` if it reads none of it.
+    pub fn shared(&self) -> Option<Self> {
+        let readable = to_bits(self.net.network()).saturating_add(OFFSET_MAX);
+        let last = to_bits(self.last).min(readable);
+        (to_bits(self.first) <= readable).then(|| Self {
+            last: from_bits(last, self.last.is_ipv4()),
+            ..self.clone()
+        })
     }
 
     /// Returns the addresses that may be assigned and that `is_taken` does not hold, in the order in
@@ -136,6 +149,11 @@ impl PoolRange {
     }
 }
 
+/// True if Whereabouts does not read an entry at this offset.
+pub fn is_far(offset: u128) -> bool {
+    offset > OFFSET_MAX
+}
+
 /// Returns the first and the last address that may be assigned: all but the network address and the
 /// last one, or both addresses of a /31 and a /127, or the only one of a /32 and a /128.
 pub(super) fn usable(net: IpNet) -> (IpAddr, IpAddr) {
@@ -182,5 +200,27 @@ mod tests {
         let large = range("10.0.0.1", "10.0.255.254");
         let begin = large.free_from(3, 10, |_| false).next();
         assert_eq!(begin.unwrap().to_string(), "10.0.3.1");
+    }
+
+    #[test]
+    fn whereabouts_reads_the_lower_half_of_an_ipv6_subnet() {
+        let range = |first: &str, last: &str| PoolRange {
+            net: "fd00::/64".parse().unwrap(),
+            ..range(first, last)
+        };
+        let ends = |range: PoolRange| {
+            let shared = range.shared()?;
+            Some(format!("{}-{}", shared.first, shared.last))
+        };
+        let all = range("fd00::1", "fd00::ffff:ffff:ffff:fffe");
+        assert_eq!(
+            ends(all).as_deref(),
+            Some("fd00::1-fd00::7fff:ffff:ffff:ffff")
+        );
+        let near = range("fd00::1", "fd00::9");
+        assert_eq!(ends(near).as_deref(), Some("fd00::1-fd00::9"));
+        let far = range("fd00::8000:0:0:0", "fd00::8000:0:0:9");
+        assert_eq!(ends(far), None);
+        assert!(is_far(1 << 63) && !is_far((1 << 63) - 1));
     }
 }

@@ -1,9 +1,10 @@
 //! Steps of a journal: decisions without requests.
 
-use super::journal::{Asker, Journal, Own, Reservation, State};
+use super::journal::{Asker, Journal, Own, Place, Reservation, State};
 use super::names::{address, offset};
 use super::pool::{Entry, Node};
-use super::range::PoolRange;
+use super::range::{PoolRange, is_far};
+use crate::cni::Error;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -96,6 +97,29 @@ pub fn use_up(journal: &mut Journal, pod: Option<&str>, at: u128) {
     journal.refused.remove(at);
 }
 
+/// Returns the part of a range with the addresses that the node may give out: as long as Whereabouts uses
+/// the pool, those that it reads too. `None` if there are none.
+pub fn part(journal: &Journal, range: &PoolRange) -> Option<PoolRange> {
+    if journal.is_exclusive() {
+        return Some(range.clone());
+    }
+    range.shared()
+}
+
+/// Returns the error of addresses that Whereabouts does not read, in a pool that it may use.
+pub fn too_far(journal: &Journal, range: &PoolRange, requested: Option<IpAddr>) -> Option<Error> {
+    let Place { name, net, .. } = journal.place.as_ref()?;
+    let address = requested.unwrap_or(range.first);
+    if journal.is_exclusive() || !offset(*net, address).is_some_and(is_far) {
+        return None;
+    }
+    let why = format!(
+        "{address} is too far from {net}: Whereabouts reads offsets below 2^63, and IPPool {name} is \
+         not braid's alone (braid ipam finish)"
+    );
+    Some(Error::config(why).at_key("ipam"))
+}
+
 /// Returns the free addresses of a range in the order in which the node takes them: the lowest first
 /// if it is alone, otherwise those of its own part first; then the last addresses of pods, and those
 /// that were refused.
@@ -171,7 +195,7 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::journal::Place;
+    use super::super::journal::Seen;
     use super::super::last::Last;
     use super::super::range::usable;
     use super::*;
@@ -273,5 +297,51 @@ mod tests {
         adjust(&mut journal, &node, range.net, 2);
         let states = [1, 2].map(|at| journal.own[&at].state);
         assert_eq!(states, [State::Owed, State::Holding]);
+    }
+
+    #[test]
+    fn only_a_pool_of_braid_alone_gives_out_addresses_that_whereabouts_does_not_read() {
+        let net: IpNet = "fd00::/64".parse().unwrap();
+        let range = |first: &str, last: &str| PoolRange {
+            net,
+            prefix_len: 64,
+            first: first.parse().unwrap(),
+            last: last.parse().unwrap(),
+            exclude: Vec::new(),
+            gateway: None,
+        };
+        let [all, upper] =
+            ["fd00::1", "fd00::8000:0:0:0"].map(|first| range(first, "fd00::ffff:ffff:ffff:fffe"));
+        let far: IpAddr = "fd00::9000:0:0:1".parse().unwrap();
+        let journal = |is_exclusive| Journal {
+            place: Some(Place {
+                name: "fd00---64".into(),
+                net,
+                network: String::new(),
+                has_reservations: true,
+                kubeconfig: PathBuf::new(),
+            }),
+            seen: Some(Seen {
+                is_exclusive,
+                ..Seen::default()
+            }),
+            ..Journal::default()
+        };
+        let (shared, alone) = (journal(false), journal(true));
+        assert_eq!(part(&shared, &all), all.shared());
+        assert_eq!(part(&shared, &upper), None);
+        assert_eq!(part(&alone, &upper), Some(upper.clone()));
+        assert!(part(&Journal::default(), &upper).is_none());
+        let error = |journal, range, requested| {
+            too_far(journal, range, requested).map(|err: Error| err.msg)
+        };
+        let text = error(&shared, &upper, None).unwrap();
+        assert!(
+            text.starts_with("fd00::8000:0:0:0 is too far from fd00::/64"),
+            "{text}"
+        );
+        assert!(error(&shared, &all, Some(far)).is_some());
+        assert_eq!(error(&shared, &all, None), None);
+        assert_eq!(error(&alone, &upper, Some(far)), None);
     }
 }

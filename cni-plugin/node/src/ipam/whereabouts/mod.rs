@@ -129,7 +129,13 @@ fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
             let at = place.and_then(|place| names::offset(place.net, address));
             at.is_some_and(|at| journal.is_taken(at))
         };
-        steps::free(journal, part, is_taken).next()
+        // The first ADD reads the pool, which may be braid's alone.
+        let part = if journal.has_pool() {
+            steps::part(journal, part)?
+        } else {
+            part.clone()
+        };
+        steps::free(journal, &part, is_taken).next()
     });
     next.next()
 }

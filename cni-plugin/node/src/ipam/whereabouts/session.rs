@@ -100,13 +100,17 @@ impl<'a> Session<'a> {
         }
         let (mut has_fenced, mut rounds) = (false, 0);
         for _ in 0..TRIES {
+            let part = steps::part(&self.journal, range);
             let claimed = self.journal.claimed(entry, range, requested);
-            let Some(at) = claimed.or_else(|| self.candidate(range, requested, asker)) else {
+            let candidate = || self.candidate(part.as_ref()?, requested, asker);
+            let Some(at) = claimed.or_else(candidate) else {
                 // Addresses that the node owes are free after they are paid.
                 if self.journal.is_behind() {
                     self.settle()?;
                 } else if self.pool.is_none() {
                     self.read(true)?;
+                } else if let Some(err) = steps::too_far(&self.journal, range, requested) {
+                    return Err(err);
                 } else if !has_fenced {
                     self.fence()?;
                     has_fenced = true;
@@ -120,7 +124,8 @@ impl<'a> Session<'a> {
                 }
                 continue;
             };
-            let mut new = self.for_others(at, range);
+            let part = part.unwrap_or_else(|| range.clone());
+            let mut new = self.for_others(at, &part);
             let mut own = self.own(asker, State::Intent);
             // Another node has reserved it. One of this node's is asked for again: it may be deleted.
             let known = self.journal.own.get(&at).map(|own| &own.reservation);
@@ -129,7 +134,7 @@ impl<'a> Session<'a> {
             }
             new.insert(at, own);
             self.update(&mut |journal| {
-                journal.range = Some(range.clone());
+                journal.range = Some(part.clone());
                 journal.taken.remove(&at);
                 steps::use_up(journal, pod, at);
                 journal.own.extend(new.clone());
@@ -309,7 +314,7 @@ impl<'a> Session<'a> {
         let is_taken = |address: IpAddr| self.is_taken(address);
         let last = steps::last(&self.journal, asker, range).filter(|last| !is_taken(*last));
         let free = if let Some(requested) = requested.or(last) {
-            Some(requested).filter(|address| !is_taken(*address))
+            Some(requested).filter(|address| range.contains(*address) && !is_taken(*address))
         } else {
             let number = if self.conflicts == 0 { 1 } else { SPREAD };
             let next: Vec<IpAddr> = steps::free(&self.journal, range, is_taken)
