@@ -118,10 +118,10 @@ impl Reports {
         let news = self.book.news(tender.usages());
         let now = Timestamp::now();
         let mut posts = Vec::new();
-        for usage in news {
-            tracing::warn!("{}", usage.shortage());
+        for (fault, usage) in news {
+            tracing::warn!("{}", fault.note(usage));
             let caches = self.store.caches();
-            posts.push(pools::post(usage, &caches.networks, node, now));
+            posts.push(pools::post((fault, usage), &caches.networks, node, now));
         }
         self.publisher.publish(posts);
     }

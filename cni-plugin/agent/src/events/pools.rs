@@ -1,5 +1,5 @@
-//! Events about pools of addresses that run short: one for each time, on a network that uses the pool, or
-//! else on the Node.
+//! Events about pools of addresses that run short, or that Whereabouts uses again: one for each time, on a
+//! network that uses the pool, or else on the Node.
 
 use super::networks::of_network;
 use super::{ACTION, Post, Text};
@@ -15,29 +15,66 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 
-const REASON: &str = "AddressesRunOut";
 /// IPAM type of networks with pools.
 const WHEREABOUTS: &str = "whereabouts";
 
-/// Pools that run short.
+/// Fault of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// It runs short.
+    Short,
+    /// It is braid's alone, and Whereabouts uses it.
+    Intruded,
+}
+
+impl Fault {
+    const ALL: [Self; 2] = [Self::Short, Self::Intruded];
+
+    /// True if the pool has the fault now. It `had` it before, or not.
+    fn is_of(self, usage: &Usage, had: bool) -> bool {
+        match self {
+            Self::Short => usage.is_short(had),
+            Self::Intruded => usage.is_intruded(),
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Short => "AddressesRunOut",
+            Self::Intruded => "WhereaboutsReturned",
+        }
+    }
+
+    /// Returns a sentence about the fault.
+    pub fn note(self, usage: &Usage) -> String {
+        match self {
+            Self::Short => usage.shortage(),
+            Self::Intruded => usage.intrusion(),
+        }
+    }
+}
+
+/// Faults of pools.
 #[derive(Debug, Default)]
 pub struct PoolBook {
-    /// Their names.
-    short: BTreeSet<String>,
+    /// Each with the pool's name.
+    known: BTreeSet<(Fault, String)>,
 }
 
 impl PoolBook {
-    /// Returns the pools that run short and did not before, if this node reports about them.
-    pub fn news<'u>(&mut self, usages: impl Iterator<Item = &'u Usage>) -> Vec<&'u Usage> {
-        let before = std::mem::take(&mut self.short);
+    /// Returns the faults that a pool did not have before, if this node reports about the pool.
+    pub fn news<'u>(&mut self, usages: impl Iterator<Item = &'u Usage>) -> Vec<(Fault, &'u Usage)> {
+        let before = std::mem::take(&mut self.known);
         let mut news = Vec::new();
         for usage in usages {
-            let name = &usage.place.name;
-            let was_short = before.contains(name);
-            if usage.is_short(was_short) {
-                self.short.insert(name.clone());
-                if !was_short && usage.is_reporter {
-                    news.push(usage);
+            for fault in Fault::ALL {
+                let key = (fault, usage.place.name.clone());
+                let had = before.contains(&key);
+                if fault.is_of(usage, had) {
+                    self.known.insert(key);
+                    if !had && usage.is_reporter {
+                        news.push((fault, usage));
+                    }
                 }
             }
         }
@@ -45,8 +82,13 @@ impl PoolBook {
     }
 }
 
-/// Returns the event about a pool that runs short. `networks` are all networks.
-pub fn post(usage: &Usage, networks: &Objects, node: &Node, now: Timestamp) -> Post {
+/// Returns the event about a fault of a pool. `networks` are all networks.
+pub fn post(
+    (fault, usage): (Fault, &Usage),
+    networks: &Objects,
+    node: &Node,
+    now: Timestamp,
+) -> Post {
     let users = networks
         .all()
         .find(|(name, entry)| uses(name, &entry.text, &usage.place));
@@ -63,8 +105,8 @@ pub fn post(usage: &Usage, networks: &Objects, node: &Node, now: Timestamp) -> P
     let text = Text {
         action: ACTION,
         kind: "Warning",
-        reason: REASON,
-        note: &usage.shortage(),
+        reason: fault.reason(),
+        note: &fault.note(usage),
     };
     let event = text.event(regarding, &node.name, now);
     Post { event }
@@ -131,6 +173,7 @@ pub(crate) mod tests {
             foreign: 0,
             free: u128::from(19 - used),
             is_reporter,
+            is_exclusive: false,
         }
     }
 
@@ -148,7 +191,14 @@ pub(crate) mod tests {
         assert!(!is_news(16, false) && !is_news(18, false), "another node");
         assert!(!is_news(18, true), "that node has reported");
         assert!(book.news([].into_iter()).is_empty());
-        assert_eq!(book.short, BTreeSet::new());
+        assert_eq!(book.known, BTreeSet::new());
+        let alone = Usage {
+            is_exclusive: true,
+            foreign: 1,
+            ..usage(1, true)
+        };
+        assert_eq!(book.news([&alone].into_iter()), [(Fault::Intruded, &alone)]);
+        assert!(book.news([&alone].into_iter()).is_empty());
     }
 
     #[test]
@@ -167,7 +217,7 @@ pub(crate) mod tests {
             });
             let object: NetworkObject = serde_json::from_value(object).expect("a network");
             networks.update(&Event::Apply(object));
-            let event = post(&usage(18, true), &networks, &node, now).event;
+            let event = post((Fault::Short, &usage(18, true)), &networks, &node, now).event;
             let regarding = event.regarding.expect("an object");
             let [kind, name] = [regarding.kind, regarding.name].map(Option::unwrap_or_default);
             format!("{kind} {name} in {:?}", event.metadata.namespace)

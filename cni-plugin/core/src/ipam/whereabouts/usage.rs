@@ -30,6 +30,8 @@ pub struct Usage {
     pub free: u128,
     /// True if this node is the one that reports about the pool.
     pub is_reporter: bool,
+    /// True if Whereabouts no longer uses the pool.
+    pub is_exclusive: bool,
 }
 
 impl Usage {
@@ -52,6 +54,7 @@ impl Usage {
             foreign: seen.others.foreign,
             free: range.capacity().saturating_sub(entries as u128),
             is_reporter: seen.is_first,
+            is_exclusive: seen.is_exclusive,
             place,
             range,
         })
@@ -64,6 +67,20 @@ impl Usage {
         let capacity = self.range.capacity();
         let in_use = capacity.saturating_sub(self.left());
         in_use.saturating_mul(100) >= capacity.saturating_mul(limit)
+    }
+
+    /// True if Whereabouts is used again: it has written entries to a pool that is braid's alone.
+    pub fn is_intruded(&self) -> bool {
+        self.is_exclusive && self.foreign > 0
+    }
+
+    /// Returns a sentence about a pool in which Whereabouts has written entries again.
+    pub fn intrusion(&self) -> String {
+        let (name, foreign) = (&self.place.name, self.foreign);
+        format!(
+            "IPPool {name} is braid's alone, and Whereabouts has written entries ({foreign}): it runs \
+             again on a node"
+        )
     }
 
     /// Returns a sentence about a pool that runs short.
@@ -173,6 +190,17 @@ mod tests {
         let usage = Usage::of(&journal).unwrap();
         let numbers = (usage.used, usage.held, usage.foreign, usage.free);
         assert_eq!(numbers, (2, 2, 3, 14));
+        assert!(!usage.is_intruded());
+        let alone = Usage {
+            is_exclusive: true,
+            ..usage
+        };
+        assert!(alone.is_intruded());
+        assert_eq!(
+            alone.intrusion(),
+            "IPPool 10.0.0.0-24 is braid's alone, and Whereabouts has written entries (3): it runs again \
+             on a node"
+        );
         journal.own.clear();
         assert_eq!(Usage::of(&journal), None, "the node has no address");
     }
