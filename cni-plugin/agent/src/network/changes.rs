@@ -140,29 +140,42 @@ fn additions(own: &State, desired: &Desired, of_flanneld: &BTreeSet<IpNet>) -> V
     for neighbour in desired.neighbours.difference(&own.neighbours) {
         changes.push(Change::Replace(Thing::Neighbour(neighbour.clone())));
     }
-    let present = keys(&own.routes);
     let (probes, main): (Vec<&Route>, Vec<&Route>) = desired
         .routes
         .difference(&own.routes)
         .partition(|route| route.table == Table::Probes);
-    let set = |route: &Route| {
-        let thing = Thing::Route(route.clone());
-        let is_flannels = route.table == Table::Main && of_flanneld.contains(&route.dst);
-        if is_flannels || present.contains(&(route.table, route.dst)) {
-            Change::Replace(thing)
-        } else {
-            Change::Add(thing)
-        }
-    };
-    changes.extend(probes.into_iter().map(set));
+    let set = |route: &Route| set_route(route, own, of_flanneld);
+    changes.extend(probes.into_iter().flat_map(set));
     for rule in desired.rules.difference(&own.rules) {
         changes.push(Change::Add(Thing::Rule(rule.clone())));
     }
-    changes.extend(main.into_iter().map(set));
+    changes.extend(main.into_iter().flat_map(set));
     changes
 }
 
-/// Returns the deletions. Objects on the link go with it unless `is_link_kept`.
+/// Returns the changes that set a route, in place of the present one of its range.
+fn set_route(route: &Route, own: &State, of_flanneld: &BTreeSet<IpNet>) -> Vec<Change> {
+    let is_present = |other: &&Route| (other.table, other.dst) == (route.table, route.dst);
+    let present = own.routes.iter().find(is_present);
+    let add = Thing::Route(route.clone());
+    // The gateway of VXLAN is in the range itself. IPv6 refuses it while the range has a route over
+    // another link.
+    let moves_to_vxlan = |present: &&Route| {
+        let is_v6 = matches!(route.dst, IpNet::V6(_));
+        is_v6 && route.dev == Dev::Vxlan && present.dev != Dev::Vxlan
+    };
+    if let Some(present) = present.filter(moves_to_vxlan) {
+        let delete = Thing::Route(present.clone());
+        return vec![Change::Delete(delete), Change::Add(add)];
+    }
+    let is_flannels = route.table == Table::Main && of_flanneld.contains(&route.dst);
+    vec![if is_flannels || present.is_some() {
+        Change::Replace(add)
+    } else {
+        Change::Add(add)
+    }]
+}
+
 fn deletions(own: &State, desired: &State, is_link_kept: bool) -> Vec<Change> {
     let mut changes = Vec::new();
     for rule in own.rules.difference(&desired.rules) {

@@ -39,9 +39,12 @@ impl Settled {
         let is_created = changes
             .iter()
             .any(|change| matches!(change, Change::Create(_) | Change::SetUp));
+        let moved = keys_of_deleted(&changes);
         let mut judged = Vec::new();
         for change in changes {
-            let repair = self.is_repair(&change, desired).then(|| change.kind());
+            let repair = self
+                .is_repair(&change, desired, &moved)
+                .then(|| change.kind());
             let is_counted = match &change {
                 Change::Add(thing) | Change::Replace(thing) | Change::Delete(thing) => {
                     !(is_created && thing.is_on_link() || self.was_down(thing, is_flapping))
@@ -62,14 +65,24 @@ impl Settled {
         judged
     }
 
-    fn is_repair(&self, change: &Change, desired: &Desired) -> bool {
+    /// True if the change restores a thing. `moved` are the ranges with a route that is deleted first.
+    fn is_repair(
+        &self,
+        change: &Change,
+        desired: &Desired,
+        moved: &BTreeSet<(Table, IpNet)>,
+    ) -> bool {
         match change {
             Change::Create(_) | Change::SetMac(_) | Change::SetMtu(_) | Change::SetUp => {
                 self.link.is_some() && self.link == desired.link
             }
             // The link is created again with its settings, or is no longer needed.
             Change::DeleteLink | Change::HandOver(_) => false,
-            Change::Add(thing) => self.has(thing) || self.has_direct(thing),
+            Change::Add(thing) => {
+                let is_moved =
+                    matches!(thing, Thing::Route(it) if moved.contains(&(it.table, it.dst)));
+                self.has(thing) || self.has_direct(thing) && !is_moved
+            }
             Change::Replace(thing) => self.has(thing),
             Change::Delete(thing) => self.is_known && !self.has(thing),
         }
@@ -143,6 +156,15 @@ fn remove(state: &mut State, thing: &Thing) {
         Thing::Rule(it) => state.rules.remove(it),
         Thing::Route(it) => state.routes.remove(it),
     };
+}
+
+/// Returns table and range of each route that is deleted.
+fn keys_of_deleted(changes: &[Change]) -> BTreeSet<(Table, IpNet)> {
+    let deleted = changes.iter().filter_map(|change| match change {
+        Change::Delete(Thing::Route(route)) => Some(route.clone()),
+        _ => None,
+    });
+    keys(&deleted.collect())
 }
 
 #[cfg(test)]
@@ -225,6 +247,27 @@ mod tests {
         kinds
             .filter_map(|judged| Some((judged.repair?, judged.is_counted)))
             .collect()
+    }
+
+    #[test]
+    fn an_ipv6_route_that_moves_to_vxlan_is_no_repair() {
+        let mut before = desired();
+        let direct = Route {
+            via: addr("fd99::2"),
+            ..route("fd00:3::/64", Dev::Index(7))
+        };
+        let mut after = before.clone();
+        before.state.routes.insert(direct.clone());
+        let present = carried_out(&before);
+        let settled = settled(&before);
+        let vxlan = Route {
+            via: addr("fd00:3::"),
+            dev: Dev::Vxlan,
+            ..direct
+        };
+        after.state.routes.insert(vxlan);
+        assert_eq!(changes(&present, &after).len(), 2);
+        assert_eq!(repairs(&settled, &present, &after, false), []);
     }
 
     #[test]

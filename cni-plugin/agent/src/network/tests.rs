@@ -258,6 +258,37 @@ fn mode_auto_sends_probes_past_vxlan_and_their_answers_move_one_route() {
 }
 
 #[test]
+fn an_ipv6_route_is_deleted_before_it_moves_to_vxlan() {
+    let own = node(
+        "a",
+        &["10.1.0.0/24", "fd00:1::/64"],
+        &["192.0.2.1", "fd99::1"],
+    );
+    let near = node(
+        "node-1",
+        &["10.2.0.0/24", "fd00:2::/64"],
+        &["192.0.2.2", "fd99::2"],
+    );
+    let auto = Cluster::new(Mode::Auto, &[own, near]);
+    let targets = auto.targets();
+    assert_eq!(
+        between(&auto, &targets, &auto, &[]),
+        [
+            "ip route replace 10.2.0.0/24 via 10.2.0.0 dev braid-vxlan onlink proto 98",
+            "ip -6 route del fd00:2::/64 via fd99::2 dev if7 proto 98",
+            "ip -6 route add fd00:2::/64 via fd00:2:: dev braid-vxlan onlink proto 98",
+        ]
+    );
+    assert_eq!(
+        between(&auto, &[], &auto, &targets),
+        [
+            "ip route replace 10.2.0.0/24 via 192.0.2.2 dev if7 proto 98",
+            "ip -6 route replace fd00:2::/64 via fd99::2 dev if7 proto 98",
+        ]
+    );
+}
+
+#[test]
 fn a_change_of_mode_replaces_routes_before_the_link_is_deleted() {
     let cluster = |mode| Cluster::new(mode, &[own(), near()]);
     let replaced = "ip route replace 10.2.0.0/24 via 192.0.2.2 dev if7 proto 98";
