@@ -284,6 +284,61 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
     }
 }
 
+#[test]
+fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
+    let Some(node) = Node::new("whereabouts-lost") else {
+        return;
+    };
+    node.become_admin();
+    let range = json!({"range": "10.214.0.0/29"});
+    let mut ipam = range.clone();
+    ipam["type"] = "whereabouts".into();
+    ipam["kubernetes"] = json!({"kubeconfig": node.kubeconfig});
+    let lan = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan1", "ipam": ipam});
+    node.world
+        .create_nad("lan", &json!({"config": lan.to_string()}));
+    let default =
+        json!({"cniVersion": "1.0.0", "name": "default", "plugins": [{"type": "bridge"}]});
+    std::fs::create_dir_all("/etc/cni").expect("a folder");
+    std::fs::write("/etc/cni/default.conflist", default.to_string()).expect("written");
+    let networks = json!({"k8s.v1.cni.cncf.io/networks": "lan"});
+    let container = json!({"name": "c", "image": "none"});
+    node.world.create(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "annotations": networks},
+        "spec": {"nodeName": node.world.namespace, "containers": [container]},
+    }));
+    let ns = node.world.sandbox.pod("web");
+    let conf = json!({
+        "cniVersion": "1.1.0",
+        "name": "pods",
+        "type": "braid",
+        "kubeconfig": node.kubeconfig,
+        "clusterNetwork": "/etc/cni/default.conflist",
+    });
+    let args = format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME=web",
+        node.world.namespace
+    );
+    let call = node.world.sandbox.call("braid", &ns, conf).args(&args);
+    call.add().result();
+    assert_eq!(node.entries("10.214.0.0-29").len(), 1);
+    // As after a power cut: the records are in memory, and the agent has not written its files yet.
+    std::fs::remove_dir_all("/run/braid").expect("records");
+    let kubeconfig = std::fs::read(&node.kubeconfig).expect("a kubeconfig");
+    std::fs::remove_file(&node.kubeconfig).expect("removed");
+    let answer = call.del();
+    answer.ok();
+    let said = &answer.stderr;
+    assert!(said.contains("its networks are not known"), "{said}");
+    std::fs::write(&node.kubeconfig, kubeconfig).expect("written");
+    let (_next, next) = node.pod("next", &range);
+    next.add().result();
+    next.del().ok();
+    assert_eq!(node.entries("10.214.0.0-29"), []);
+}
+
 /// Starts an agent with the node's account, which may do everything.
 fn agent(node: &Node) -> Agent {
     let name = &node.world.namespace;

@@ -28,9 +28,12 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Kills all processes of a node, as a power cut does.
+/// Kills all processes of a node, as a power cut does. Its kubelet would wait for each container that
+/// has a cgroup and no process.
 pub(crate) fn kill(node: Node) -> Result<()> {
-    kill_all(&[node.netns()])
+    kill_all(&[node.netns()])?;
+    remove_cgroups();
+    Ok(())
 }
 
 /// True if a process runs in one of the cluster's network namespaces.

@@ -1,14 +1,15 @@
 //! Deletion of the objects of a container with an unreadable record, in any network.
 //!
 //! The record would have named the networks. Instead, the objects are found by their owner: the
-//! kernel shows the owner of each link and rule, and each lease names its owner.
+//! kernel shows the owner of each link and rule, and each lease and each journal of a pool names its
+//! owners.
 
 use super::leases::{folders, network_of};
 use super::liveness::NodeState;
 use super::orphans::{self, sweep};
 use crate::apply::host::{Host, Machine};
-use crate::ipam::host_local;
 use crate::ipam::liveness::owner_of;
+use crate::ipam::{host_local, whereabouts};
 use crate::store::record::{self, Folder, Key, Record};
 use braid_core::cni::{Error, Owner};
 
@@ -49,13 +50,17 @@ impl<'a> Unowned<'a> {
         Owner::parse(text).is_some_and(|owner| self.has(&owner))
     }
 
-    /// True if the node has a link, a rule or a lease of the container that is in no record.
+    /// True if the node has a link, a rule, a lease or a cluster-wide address of the container that is in
+    /// no record.
     pub(super) fn is_any(&self, host: &mut dyn Host, machine: &dyn Machine) -> Result<bool, Error> {
         if !host
             .owned(&|text| self.has_text(text))
             .map_err(Error::from)?
             .is_empty()
         {
+            return Ok(true);
+        }
+        if whereabouts::has_any(&|owner| self.has(owner))? {
             return Ok(true);
         }
         let all = orphans::records(machine)?;
@@ -68,8 +73,8 @@ impl<'a> Unowned<'a> {
         }))
     }
 
-    /// Deletes the container's links and rules that are in no record, and then releases its leases.
-    /// Returns all errors.
+    /// Deletes the container's links and rules that are in no record, and then releases its leases and
+    /// its cluster-wide addresses. Returns all errors.
     fn forget(&self, machine: &dyn Machine) -> Vec<Error> {
         let records = match orphans::records(machine) {
             Ok(records) => records,
@@ -87,6 +92,8 @@ impl<'a> Unowned<'a> {
                 |lease: &_| owner_of(lease, &network).is_some_and(|owner| self.has(&owner));
             errors.extend(host_local::free(&folder, is_its, known.host()).err());
         }
+        let node = NodeState::of(machine.root(), "", machine.log());
+        errors.extend(whereabouts::free(&|owner| self.has(owner), node.host()).err());
         errors
     }
 }

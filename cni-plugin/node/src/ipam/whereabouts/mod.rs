@@ -392,7 +392,7 @@ impl Ipam for WhereaboutsConfig {
             if own.network != network || own.entry.claim().is_some() {
                 return false;
             }
-            let owner = Owner::new(network, &own.entry.id, &own.entry.ifname);
+            let owner = owner_of(own);
             match kept {
                 Kept::Listed(owners) => !owners.contains(&owner),
                 Kept::NotGone => host.liveness.netns_of(&owner, UNIX_EPOCH) == Netns::Gone,
@@ -435,6 +435,27 @@ fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// True if an attachment for which `is_its` is true has an address of a pool.
+pub fn has_any(is_its: &dyn Fn(&Owner) -> bool) -> Result<bool, Error> {
+    for path in store::journals(Path::new(FOLDER))? {
+        let journal = store::peek(&path)?;
+        let mut own = journal.own.values();
+        if own.any(|own| own.state == State::Used && is_its(&owner_of(own))) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Releases the addresses of the attachments for which `is_its` is true, in all pools.
+pub fn free(is_its: &dyn Fn(&Owner) -> bool, host: Host<'_>) -> Result<(), Error> {
+    release_where(host, &|own| is_its(&owner_of(own))).map(drop)
+}
+
+fn owner_of(own: &Own) -> Owner {
+    Owner::new(&own.network, &own.entry.id, &own.entry.ifname)
 }
 
 /// True if a journal has an address of the attachment.
