@@ -7,6 +7,7 @@
 //! ```
 
 pub mod device;
+pub mod quantity;
 
 /// Name of the driver, of its classes and of its group. Class of shares.
 pub const DRIVER: &str = "braid.dev";
