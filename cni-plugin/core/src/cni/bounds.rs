@@ -54,7 +54,9 @@ pub fn bounded(text: String) -> String {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
+/// Returns a text of up to `most` bytes unchanged. A longer text loses its middle, like a message in
+/// [`bounded`]. `most` is at least 200.
+pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }

@@ -6,7 +6,10 @@
 //!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
 //! ```
 
+pub mod claim;
 pub mod device;
+pub mod message;
+pub mod pod_claims;
 pub mod quantity;
 
 /// Name of the driver, of its classes and of its group. Class of shares.
