@@ -9,6 +9,8 @@
 pub mod claim;
 pub mod device;
 pub mod message;
+pub mod network_keys;
+pub mod parameters;
 pub mod pod_claims;
 pub mod quantity;
 
