@@ -6,13 +6,16 @@
 //!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
 //! ```
 
+pub mod attachments;
 pub mod claim;
+mod definition;
 pub mod device;
 pub mod message;
 pub mod network_keys;
 pub mod parameters;
 pub mod pod_claims;
 pub mod quantity;
+pub mod shared_parent;
 
 /// Name of the driver, of its classes and of its group. Class of shares.
 pub const DRIVER: &str = "braid.dev";

@@ -202,6 +202,20 @@ impl Definition {
         self.grant(&[self.list.plugins.len() - 1], capability)
     }
 
+    /// Sets a key in the configuration of the plugin at this index.
+    pub fn set(&mut self, plugin: usize, key: &str, value: impl Into<Json>) {
+        if let Some(plugin) = self.list.plugins.get_mut(plugin) {
+            plugin.set(key, value);
+        }
+    }
+
+    /// Removes a key from the configuration of the plugin at this index.
+    pub fn remove(&mut self, plugin: usize, key: &str) {
+        if let Some(plugin) = self.list.plugins.get_mut(plugin) {
+            plugin.remove(key);
+        }
+    }
+
     /// Sets `deviceID` and `pciBusID` in the configuration of every plugin.
     pub fn set_device(&mut self, device: &str) {
         for plugin in &mut self.list.plugins {

@@ -67,7 +67,7 @@ impl Choice {
             Origin::Nad(object) => object.to_string(),
         };
         match &self.selection {
-            Some(selection) if !self.is_default => {
+            Some(selection) if !self.is_default && selection.item > 0 => {
                 format!("network {network} (item {})", selection.item)
             }
             _ => format!("network {network}"),

@@ -37,7 +37,7 @@ const KEYS: [&str; 13] = [
 /// One item of an annotation that selects networks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
-    /// Number of the item in the annotation, from 1.
+    /// Number of the item in the annotation, from 1; 0 if no annotation has it.
     pub item: usize,
     /// Name of the selected NetworkAttachmentDefinition.
     pub object: ObjectName,
