@@ -1,13 +1,14 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
 mod finding;
+mod judge;
 mod repeated;
 
 pub use finding::{Finding, Level};
 pub use repeated::range_on_every_node;
 
 use crate::cni::bounds::shortened;
-use crate::cni::{Error, FaultPlace, Json, NetConf, PathPart};
+use crate::cni::{FaultPlace, Json, NetConf, PathPart};
 use crate::ipam::configuration::{self, Configuration};
 use crate::k8s::annotation::{self, Invalid};
 use crate::k8s::nad::{Definition, is_on_disk};
@@ -16,6 +17,7 @@ use crate::k8s::runtime_annotations::POD_ANNOTATIONS;
 use crate::k8s::selection::Selection;
 use crate::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, RESOURCE_NAME, names, text_at};
 use crate::plugins::{self, Addresses};
+use judge::{Judge, inside, key};
 
 /// Capabilities that runtimes and annotations provide.
 const CAPABILITIES: [&str; 11] = [
@@ -44,67 +46,6 @@ const BUILT_IN: BuiltIn<'_> = BuiltIn {
     ipams: configuration::TYPES,
     mac_by: plugins::mac_by,
 };
-
-/// The text that is checked, and its findings so far.
-struct Judge<'a> {
-    json: &'a Json,
-    findings: Vec<Finding>,
-}
-
-impl Judge<'_> {
-    /// Adds a finding about the value at `path`.
-    fn note(&mut self, level: Level, path: &[PathPart], what: impl Into<String>) {
-        let value = path.iter().try_fold(self.json, inside);
-        let keys = path.iter().rev().find_map(|part| {
-            if let PathPart::Key(key) = part {
-                Some(key.clone())
-            } else {
-                None
-            }
-        });
-        self.findings.push(Finding {
-            level,
-            place: FaultPlace::Path(path.to_vec()),
-            key: keys.unwrap_or_default(),
-            value: match value {
-                Some(value) if !path.is_empty() => told(&value.to_string()),
-                Some(_) | None => String::new(),
-            },
-            what: what.into(),
-        });
-    }
-
-    /// Adds an error about the value at `path`. The error's own path is appended to `path`. If the
-    /// full path leads to a missing key, the place of the finding is the enclosing object.
-    fn note_error(&mut self, path: &[PathPart], error: &Error) {
-        let mut path = path.to_vec();
-        if let FaultPlace::Path(inner) = error.place() {
-            path.extend(inner);
-        }
-        let mut value = self.json;
-        let is_there = |part: &&PathPart| {
-            let found = inside(value, part);
-            value = found.unwrap_or(value);
-            found.is_some()
-        };
-        let len = path.iter().take_while(is_there).count();
-        path.truncate(len);
-        self.note(Level::Error, &path, error.to_string());
-    }
-}
-
-/// Returns the field or list item `part` of `json`; `None` if absent.
-fn inside<'a>(json: &'a Json, part: &PathPart) -> Option<&'a Json> {
-    match (part, json) {
-        (PathPart::Key(key), json) => json.get(key),
-        (PathPart::Index(index), Json::Array(items)) => items.get(*index),
-        (PathPart::Index(_), _) => None,
-    }
-}
-
-fn key(key: &str) -> PathPart {
-    PathPart::Key(key.to_owned())
-}
 
 /// Returns a finding about the whole text.
 fn of_whole(level: Level, key: &str, what: String) -> Finding {
@@ -470,15 +411,6 @@ pub fn capabilities(text: &str, selection: &Selection, definition: &Definition) 
         judge.note(level, &path, format!("{lacks}{how}"));
     }
     judge.findings
-}
-
-/// Shortens a value. Objects and lists of objects become empty, because they may contain secrets.
-fn told(value: &str) -> String {
-    if value.starts_with('{') || value.starts_with("[{") {
-        String::new()
-    } else {
-        shortened(value)
-    }
 }
 
 #[cfg(test)]
