@@ -8,7 +8,7 @@ use braid_core::cni::{FaultPlace, Json};
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::selection::Selection;
 use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, Pod, annotation};
-use braid_core::lint::{self, Finding, Level};
+use braid_core::lint::{self, Finding, Level, device_claims};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Namespace for the default-network annotation of a pod, if the annotation names none.
 const SYSTEM: &str = "kube-system";
 
-/// Check manifests of networks and pods; exit status 1 if a pod would not start
+/// Check manifests of networks, pods and device claims; exit status 1 if a pod would not start
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Manifests in YAML or JSON; `-` for standard input
@@ -128,6 +128,7 @@ fn of_files(files: &[File]) -> Vec<LintReport> {
         for placed in &file.pods {
             found.extend(of_pod(file, placed, &nads));
         }
+        found.extend(of_devices(file));
         found.sort_by_key(|one: &LintReport| one.line);
         all.extend(found);
     }
@@ -154,6 +155,18 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
         )
     };
     lint::nad(nad).into_iter().map(report).collect()
+}
+
+/// Returns the findings about claims and classes of devices.
+fn of_devices(file: &File) -> Vec<LintReport> {
+    let mut all = Vec::new();
+    for document in &file.devices {
+        for (object, finding) in device_claims::objects(&document.json) {
+            let position = FilePosition::of_line(document.lines.line(&finding.place));
+            all.push(shown(&file.path, Some(object), position, finding));
+        }
+    }
+    all
 }
 
 /// Converts a place in `text` to a position in the file. `first` is the line at which `text` begins

@@ -1,5 +1,6 @@
 //! Linter for NetworkAttachmentDefinitions and network annotations.
 
+pub mod device_claims;
 mod finding;
 mod judge;
 mod repeated;

@@ -43,6 +43,54 @@ f:18: warning: network default/red is not in these files
 }
 
 #[test]
+fn device_claims_have_the_lines_of_their_values() {
+    let text = r"apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: storage}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: n
+        exactly:
+          deviceClassName: braid.dev
+          capacity: {requests: {bandwidth: 200M}}
+      config:
+      - opaque:
+          driver: braid.dev
+          parameters:
+            apiVersion: braid.dev/v1alpha1
+            kind: Attachment
+            interface: data0
+            network:
+              type: macvlan
+              master: eth1
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  resourceClaims: [{name: storage, resourceClaimTemplateName: storage}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: lan-100}
+spec:
+  config:
+  - opaque:
+      driver: braid.dev
+      parameters: {apiVersion: braid.dev/v1alpha1, kind: Attachement}
+";
+    let expected = r#"f:21: error: master: "eth1": "network": "master": "eth1": the driver sets this key
+f:36: error: kind: "Attachement": "kind": "Attachement": not "Attachment"
+"#;
+    assert_eq!(found(text), expected);
+    let good = text.replace("              master: eth1\n", "");
+    let good = good.replace("Attachement", "Attachment");
+    assert_eq!(found(&good), "");
+}
+
+#[test]
 fn metadata_faults_have_the_line_of_the_metadata() {
     let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
     let found = found(text);

@@ -1,6 +1,7 @@
 //! One object of a manifest, with the fields that a pod's networks depend on.
 
 use super::Placed;
+use super::any_value::AnyValue;
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -33,8 +34,8 @@ struct Meta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    /// Key of a NetworkAttachmentDefinition. Other kinds may have any value.
-    config: Option<Text>,
+    /// Key of a NetworkAttachmentDefinition. A `DeviceClass` has a list.
+    config: Option<Spanned<AnyValue>>,
     /// Key of an IPAMClaim.
     network: Option<Text>,
     /// Key of an IPAMClaim.
@@ -75,7 +76,7 @@ impl Document {
         let mut config = String::new();
         if let Some(text) = self.spec.unwrap_or_default().config {
             places.insert("spec.config".to_owned(), line(&text));
-            config = text.value;
+            config = text.value.text();
         }
         let annotations = self.metadata.annotations(&mut places);
         Placed {
@@ -168,6 +169,6 @@ impl Meta {
     }
 }
 
-fn line(text: &Text) -> usize {
+fn line<T>(text: &Spanned<T>) -> usize {
     usize::try_from(text.referenced.line()).unwrap_or(1)
 }

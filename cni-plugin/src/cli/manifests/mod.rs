@@ -1,11 +1,14 @@
 //! Manifest files: the objects that a pod's networks depend on, and the lines of their texts.
 
+mod any_value;
+mod device_claims;
 mod document;
 mod lines;
 
 use braid_core::cni::Error;
 use braid_core::k8s::{IpamClaim, Nad, Pod};
 use braid_node::source::manifests::{Manifests, Objects};
+use device_claims::DeviceDocument;
 use document::Document;
 pub(super) use lines::Lines;
 use std::collections::BTreeMap;
@@ -23,6 +26,8 @@ pub(super) struct File {
     pub(super) pods: Vec<Placed<Pod>>,
     pub(super) nads: Vec<Placed<Nad>>,
     claims: Vec<IpamClaim>,
+    /// All documents, if any has claims or classes of devices.
+    pub(super) devices: Vec<DeviceDocument>,
 }
 
 /// An object from a file. `places` maps a key to the line of its value; the key `""` has the line
@@ -62,8 +67,8 @@ impl From<Unreadable> for Error {
 }
 
 impl File {
-    /// Reads all documents of a file; `-` is standard input. Keeps pods, networks and IPAM claims,
-    /// and skips objects of other kinds.
+    /// Reads all documents of a file; `-` is standard input. Keeps pods, networks and claims, and
+    /// skips objects of other kinds.
     pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
         let mut text = String::new();
         let mut read = |from: &mut dyn Read| from.take(MAX_BYTES).read_to_string(&mut text);
@@ -84,18 +89,20 @@ impl File {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Unreadable> {
+        let unreadable = |(line, why)| Unreadable {
+            path: path.to_owned(),
+            line,
+            why,
+        };
+        let documents = Document::all(text).map_err(unreadable)?;
         let mut file = Self {
             path: path.to_owned(),
             lines: text.lines().map(str::to_owned).collect(),
             pods: Vec::new(),
             nads: Vec::new(),
             claims: Vec::new(),
+            devices: DeviceDocument::all(text).map_err(unreadable)?,
         };
-        let documents = Document::all(text).map_err(|(line, why)| Unreadable {
-            path: path.to_owned(),
-            line,
-            why,
-        })?;
         for document in documents {
             file.add(document);
         }
