@@ -32,6 +32,7 @@ pub mod events;
 mod feeds;
 mod garbage;
 pub mod health;
+pub mod kubelet;
 pub mod log;
 pub mod metrics;
 pub mod network;

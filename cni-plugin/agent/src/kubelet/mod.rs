@@ -1,0 +1,18 @@
+//! The kubelet's side of resource claims: this agent as a kubelet plugin. The kubelet finds the
+//! registration socket, asks for the driver's socket, and prepares claims there before it starts their pods.
+//!
+//! ```text
+//!  kubelet ─► plugins_registry/<driver>-reg.sock: GetInfo, NotifyRegistrationStatus
+//!          ─► plugins/<driver>/dra.sock: NodePrepareResources, NodeUnprepareResources ─► Driver
+//! ```
+
+mod messages;
+mod serve;
+mod service;
+mod sockets;
+
+pub use serve::{Plugin, Registration};
+pub use service::{ClaimRef, Device, Driver};
+
+#[cfg(test)]
+mod tests;
