@@ -2,6 +2,7 @@
 //! for (Kubernetes' dynamic resource allocation, `resource.k8s.io/v1`).
 //!
 //! ```text
+//!  settings, links ─► nic: the offered ones, with a rate ─► slice: ResourceSlices and changes
 //!  links of the node ─► devices ─► ResourceSlices ─► scheduler ─► ResourceClaim with an allocation
 //!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
 //! ```
@@ -15,6 +16,8 @@ pub mod network_keys;
 pub mod parameters;
 pub mod pod_claims;
 pub mod quantity;
+pub mod rate;
+pub mod settings;
 pub mod shared_parent;
 
 /// Name of the driver, of its classes and of its group. Class of shares.
