@@ -13,6 +13,7 @@ mod definition;
 pub mod device;
 pub mod message;
 pub mod network_keys;
+pub mod nic;
 pub mod parameters;
 pub mod pod_claims;
 pub mod quantity;

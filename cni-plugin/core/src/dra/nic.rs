@@ -1,0 +1,255 @@
+//! Links of the node: the decision which ones are offered as devices, and with which capacity.
+
+use super::device::Form;
+use super::rate::Rate;
+use super::settings::{Glob, Settings};
+use crate::cni::owner::Owner;
+use crate::name::IfName;
+use crate::plan::facts::LinkFact;
+use std::fmt::{Display, Formatter};
+
+/// Smallest bandwidth of a claim in bits per second.
+pub const MIN: Rate = Rate(1_000_000);
+/// Links that the agent and the default network make.
+const OWN: [&str; 2] = ["braid0", "braid-vxlan"];
+/// Bridge that plugins make without a configured name.
+const BRIDGE: &str = "cni0";
+/// Start of the names that plugins give to the host's ends of pods' links.
+const ENDS: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
+/// Kinds of links that have all traffic of their ports.
+const MASTERS: [&str; 4] = ["bond", "team", "bridge", "openvswitch"];
+
+/// Facts of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nic {
+    /// Name.
+    pub name: IfName,
+    /// The kernel's facts.
+    pub fact: LinkFact,
+    /// The device behind the link; `None` if the link is virtual.
+    pub device: Option<Device>,
+    /// Speed as the driver reports it, or as it reported it before the carrier was lost, in Mbit/s.
+    pub speed_mbit: Option<u32>,
+    /// True if the link has an address of the Node.
+    pub is_uplink: bool,
+}
+
+impl Nic {
+    /// Returns the kind of the link as users know it.
+    pub fn kind(&self) -> &str {
+        match (self.fact.kind.as_str(), self.fact.mode) {
+            ("", _) => "physical",
+            ("tun", Some("tap")) => "tap",
+            (kind, _) => kind,
+        }
+    }
+}
+
+/// Device behind a link, as in the paths of sysfs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Address on the PCI bus, for example `0000:03:00.0`.
+    pub pci: Option<String>,
+    /// Root of the PCI bus, for example `pci0000:00`.
+    pub root: Option<String>,
+    /// NUMA node; `None` on a machine with one.
+    pub numa_node: Option<u32>,
+}
+
+impl Device {
+    /// Parses the path of a device below `/sys/devices`, and the content of the file `numa_node` of
+    /// the device or of the device above it.
+    pub fn of(path: &str, numa_node: &str) -> Self {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let root = parts.clone().find(|part| is_root(part));
+        let (last, above) = (parts.next_back(), parts.next_back());
+        // A function of a device, of virtio or of its own driver, has no address. The address above
+        // an USB device is that of the host's controller.
+        let is_function = |part: &str| part.starts_with("virtio") || part.contains(".sf.");
+        let pci = match (last, above) {
+            (Some(last), _) if is_pci(last) => Some(last),
+            (Some(last), Some(above)) if is_function(last) && is_pci(above) => Some(above),
+            _ => None,
+        };
+        Self {
+            pci: pci.map(str::to_owned),
+            root: root.filter(|_| pci.is_some()).map(str::to_owned),
+            // -1: the machine does not say.
+            numa_node: numa_node.trim().parse().ok(),
+        }
+    }
+}
+
+/// True for `pci0000:00`.
+fn is_root(part: &str) -> bool {
+    let numbers = part.strip_prefix("pci");
+    let numbers = numbers.and_then(|numbers| numbers.split_once(':'));
+    numbers.is_some_and(|(domain, bus)| is_hex(domain) && is_hex(bus))
+}
+
+/// True for `0000:03:00.0`.
+fn is_pci(part: &str) -> bool {
+    let [domain, bus, slot] = part.split(':').collect::<Vec<_>>()[..] else {
+        return false;
+    };
+    let function = slot.split_once('.');
+    let is_slot = function.is_some_and(|(slot, function)| is_hex(slot) && is_hex(function));
+    is_hex(domain) && is_hex(bus) && is_slot
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|one| one.is_ascii_hexdigit())
+}
+
+/// A link that is offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer<'n> {
+    /// The link.
+    pub nic: &'n Nic,
+    /// Capacity of the link.
+    pub speed: Rate,
+    /// Bandwidth for claims: the capacity without the host's reserve.
+    pub bandwidth: Rate,
+    /// Forms in which it is offered.
+    pub forms: &'static [Form],
+}
+
+/// Reason why a link is not offered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The settings leave it out, or it is virtual and the settings do not include it.
+    NotIncluded,
+    /// It has no hardware address, as `lo` and tunnels.
+    NoMac,
+    /// braid made it.
+    Own,
+    /// It is the host's end of a pod's link.
+    PodsEnd,
+    /// A plugin made the bridge.
+    PluginsBridge,
+    /// It is a port of this link.
+    Port(String),
+    /// Its speed is not known.
+    NoSpeed,
+    /// It has less bandwidth than a claim without the host's reserve.
+    TooSlow(Rate),
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotIncluded => f.write_str("dra.include or dra.exclude leaves it out"),
+            Self::NoMac => f.write_str("it has no hardware address"),
+            Self::Own => f.write_str("braid made it"),
+            Self::PodsEnd => f.write_str("it is the end of a pod's link"),
+            Self::PluginsBridge => f.write_str("it is the bridge of a plugin"),
+            Self::Port(master) => write!(f, "it is a port of {master}"),
+            Self::NoSpeed => f.write_str("its speed is not known: dra.capacity can set it"),
+            Self::TooSlow(rate) => write!(
+                f,
+                "{rate} bit/s are left beside dra.reserve, less than {MIN}"
+            ),
+        }
+    }
+}
+
+/// Decides which links are offered. The refused ones are those that the settings include.
+pub fn offers<'n>(
+    nics: &'n [Nic],
+    settings: &Settings,
+) -> (Vec<Offer<'n>>, Vec<(&'n IfName, Refusal)>) {
+    let (mut offers, mut refused) = (Vec::new(), Vec::new());
+    for nic in nics {
+        match offer(nic, nics, settings) {
+            Ok(offer) => offers.push(offer),
+            Err(Refusal::NotIncluded) => {}
+            Err(refusal) => refused.push((&nic.name, refusal)),
+        }
+    }
+    offers.sort_by_key(|offer| &offer.nic.name);
+    (offers, refused)
+}
+
+/// True if the speed of the link is of interest.
+pub fn is_candidate(nic: &Nic, nics: &[Nic], settings: &Settings) -> bool {
+    refusal(nic, nics, settings).is_none()
+}
+
+fn offer<'n>(nic: &'n Nic, nics: &[Nic], settings: &Settings) -> Result<Offer<'n>, Refusal> {
+    if let Some(refusal) = refusal(nic, nics, settings) {
+        return Err(refusal);
+    }
+    let speed = settings.capacity_of(&nic.name);
+    let speed = speed.or(nic.speed_mbit.map(Rate::of_mbit));
+    let speed = speed.ok_or(Refusal::NoSpeed)?;
+    let bandwidth = Rate(speed.0.saturating_sub(settings.reserve.0));
+    if bandwidth < MIN {
+        return Err(Refusal::TooSlow(bandwidth));
+    }
+    Ok(Offer {
+        nic,
+        speed,
+        bandwidth,
+        forms: if nic.is_uplink {
+            // Moved into a pod, it would take the node off the network.
+            &[Form::Shared]
+        } else {
+            &[Form::Shared, Form::Whole]
+        },
+    })
+}
+
+/// Returns the reason why a link is not offered, whatever its speed.
+fn refusal(nic: &Nic, nics: &[Nic], settings: &Settings) -> Option<Refusal> {
+    let has = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(&nic.name));
+    let is_included = if settings.include.is_empty() {
+        nic.device.is_some()
+    } else {
+        has(&settings.include)
+    };
+    if !is_included || has(&settings.exclude) {
+        return Some(Refusal::NotIncluded);
+    }
+    let name = nic.name.as_str();
+    if name == "lo" || nic.fact.mac.is_none() {
+        return Some(Refusal::NoMac);
+    }
+    if nic.fact.alias.starts_with(Owner::ALIAS_PREFIX) || OWN.contains(&name) {
+        return Some(Refusal::Own);
+    }
+    let is_named = settings
+        .include
+        .iter()
+        .any(|glob| glob.is_literal() && glob.matches(&nic.name));
+    if is_outside(nic) && !is_named && ENDS.iter().any(|end| name.starts_with(end)) {
+        return Some(Refusal::PodsEnd);
+    }
+    if nic.fact.kind == "bridge" && (name == BRIDGE || has_pods(nic, nics)) {
+        return Some(Refusal::PluginsBridge);
+    }
+    port_of(nic, nics)
+}
+
+/// True if the other end of a pair is in another namespace.
+fn is_outside(nic: &Nic) -> bool {
+    nic.fact.is_end() && nic.fact.parent_netns.is_some()
+}
+
+/// True if a bridge has ports to other namespaces.
+fn has_pods(bridge: &Nic, nics: &[Nic]) -> bool {
+    let index = Some(bridge.fact.index);
+    nics.iter()
+        .any(|port| port.fact.master == index && is_outside(port))
+}
+
+fn port_of(nic: &Nic, nics: &[Nic]) -> Option<Refusal> {
+    let master = nic.fact.master?;
+    let master = nics.iter().find(|other| other.fact.index == master)?;
+    let kind = master.fact.kind.as_str();
+    MASTERS
+        .contains(&kind)
+        .then(|| Refusal::Port(master.name.as_str().to_owned()))
+}
+
+#[cfg(test)]
+mod tests;
