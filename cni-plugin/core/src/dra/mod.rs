@@ -20,6 +20,7 @@ pub mod quantity;
 pub mod rate;
 pub mod settings;
 pub mod shared_parent;
+pub mod slice;
 
 /// Name of the driver, of its classes and of its group. Class of shares.
 pub const DRIVER: &str = "braid.dev";
