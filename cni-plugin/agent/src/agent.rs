@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::repair::pods;
 use crate::serve::reports::Reports;
 use crate::serve::store::Store;
-use crate::{api, condition, garbage, reconcile, serve, sight};
+use crate::{api, condition, dra, garbage, reconcile, serve, sight};
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -113,6 +113,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         publisher: Publisher::start(client.clone()),
         store,
         networks: NetworkBook::default(),
+        devices: dra::start(&client),
         reported: Reported::default(),
         readiness,
     };
@@ -193,6 +194,7 @@ struct Agent<'a> {
     publisher: Publisher,
     store: Arc<Store>,
     networks: NetworkBook,
+    devices: dra::Wishes,
     reported: Reported,
     readiness: tokio::sync::watch::Sender<Readiness>,
 }
@@ -204,6 +206,8 @@ struct Reported {
     unrouted: BTreeSet<Unrouted>,
     networks: BTreeSet<String>,
     without_range: Reason,
+    /// Reason why no devices are offered.
+    obstacle: Reason,
     reason: Reason,
 }
 
@@ -293,10 +297,12 @@ impl Agent<'_> {
 
     /// Shows the state in `/readyz`.
     fn show(&self, reason: Reason) {
-        let fault = self.configuration.fault();
+        let fault = self.configuration.fault().map(str::to_owned);
+        let obstacle = self.reported.obstacle.as_ref();
+        let obstacle = obstacle.map(|why| format!("no devices are offered: {why}"));
         self.readiness.send_replace(Readiness {
             reason,
-            remarks: fault.map(str::to_owned).into_iter().collect(),
+            remarks: fault.into_iter().chain(obstacle).collect(),
         });
     }
 
@@ -324,6 +330,12 @@ impl Agent<'_> {
         if let Some(note) = &self.reported.without_range {
             warn(events::Reason::NoPodRange, note.clone());
         }
+        // Before the node is ready, there is no conflist yet.
+        if self.reported.reason.is_none()
+            && let Some(why) = &self.reported.obstacle
+        {
+            warn(events::Reason::NotOffered, why.clone());
+        }
         let now = Timestamp::now();
         let mut posts = self.events.posts(&warnings, own, now);
         posts.extend(self.repairs.posts(&report.news, own, now));
@@ -344,6 +356,7 @@ impl Agent<'_> {
             Ok(None) => self.clear_condition().await.map(|()| None),
             not_ready => not_ready,
         };
+        self.offer();
         let next = match set_up {
             Ok(None) => {
                 let was_ready = self.readiness.borrow().reason.is_none();
@@ -370,6 +383,23 @@ impl Agent<'_> {
             Some(due) => next.min(due.saturating_duration_since(Instant::now()).max(RETRY)),
             None => next,
         }
+    }
+
+    /// Offers the node's links as devices, or not if runtimes do not call braid for pods.
+    fn offer(&mut self) {
+        let Some(config) = self.configuration.valid() else {
+            return;
+        };
+        let settings = config.dra.clone();
+        let conflist = &self.options.conflist;
+        let is_enabled = settings.is_enabled;
+        let obstacle = is_enabled.then(|| conflist::obstacle(conflist, SystemTime::now()));
+        self.reported.obstacle = obstacle.flatten();
+        self.devices.send(dra::Wish {
+            settings,
+            node: self.index.node(&self.options.node_name).cloned(),
+            obstacle: self.reported.obstacle.clone(),
+        });
     }
 
     /// Sets routes and masquerading, renews the credentials of calls, then writes the conflist. On a

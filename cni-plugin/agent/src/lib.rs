@@ -11,6 +11,7 @@
 //!                      └─► reconcile: networks of running pods
 //!  reports of calls, records, leases ─► metrics
 //!  records, leases ─► garbage: of containers that are gone
+//!  links ─► dra: devices of the node, as ResourceSlices
 //! ```
 //!
 //! One thread runs everything but work that blocks: changes of running pods, garbage, and reads for
@@ -27,6 +28,7 @@ pub mod cluster;
 mod condition;
 pub mod configuration;
 pub mod credentials;
+mod dra;
 mod error;
 pub mod events;
 mod feeds;

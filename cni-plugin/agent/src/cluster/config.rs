@@ -8,9 +8,11 @@
 //! noMasquerade: [10.8.0.0/16]
 //! clearNetworkUnavailable: false
 //! log: {level: info, format: text}
+//! dra: {enabled: false, include: [], exclude: [], capacity: {}, reserve: 0}
 //! ```
 
 use crate::error::Error;
+use braid_core::dra::settings::Settings;
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
@@ -44,6 +46,8 @@ pub struct Config {
     pub clear_network_unavailable: bool,
     /// Log of the agent.
     pub log: Log,
+    /// Links of the node that are offered as devices.
+    pub dra: Settings,
 }
 
 /// Traffic between nodes.
@@ -219,6 +223,9 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_core::dra::rate::Rate;
+    use braid_core::dra::settings::Glob;
+    use std::collections::BTreeMap;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(text, &Overrides::default()).map_err(|err| err.to_string())
@@ -239,8 +246,10 @@ clearNetworkUnavailable: true
 log:
   level: debug
   format: json
+dra: {enabled: true, include: ['eth*'], capacity: {eth1: 10G}, reserve: 1000000}
 ";
         let ranges = ["10.8.0.0/16", "fd08::/48"].map(|text| text.parse().expect("a range"));
+        let glob = |text| Glob::parse(text).expect("a glob");
         assert_eq!(
             parse(text),
             Ok(Config {
@@ -253,6 +262,13 @@ log:
                 log: Log {
                     level: Level::Debug,
                     format: Format::Json,
+                },
+                dra: Settings {
+                    is_enabled: true,
+                    include: vec![glob("eth*")],
+                    exclude: Vec::new(),
+                    capacity: BTreeMap::from([(glob("eth1"), Rate::of_mbit(10_000))]),
+                    reserve: Rate::of_mbit(1),
                 },
             })
         );
@@ -276,6 +292,10 @@ log:
             ("noMasquerade: [10.0.0.0]", "noMasquerade[0]", "invalid"),
             ("colour: red", "colour", "unknown field `colour`"),
             ("log: {level: loud}", "log.level", "unknown variant `loud`"),
+            ("dra: {all: true}", "dra.all", "unknown field `all`"),
+            ("dra: {include: ['eth[']}", "dra.include[0]", "a pattern"),
+            ("dra: {capacity: {eth1: 1x}}", "dra.capacity.eth1", "10G"),
+            ("dra: {reserve: -5}", "dra.reserve", "bits per second"),
         ] {
             let err = parse(text).expect_err(text);
             let start = format!("read config.yaml: {path}: ");

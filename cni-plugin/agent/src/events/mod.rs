@@ -59,6 +59,8 @@ pub enum Reason {
     NoPodRange,
     /// The node has a network of another program.
     ForeignNetwork,
+    /// Links of the node are not offered as devices.
+    NotOffered,
     /// A lost object was restored.
     Repaired,
     /// A lost object is restored after a pause, because another program deletes it again and again.
@@ -72,6 +74,7 @@ impl Reason {
             Self::InvalidConfiguration => "InvalidConfiguration",
             Self::NoPodRange => "NoPodRange",
             Self::ForeignNetwork => "ForeignNetwork",
+            Self::NotOffered => "DevicesNotOffered",
             Self::Repaired => "Repaired",
             Self::RepairPaused => "RepairPaused",
         }
@@ -84,6 +87,7 @@ impl Reason {
             | Self::InvalidConfiguration
             | Self::NoPodRange
             | Self::ForeignNetwork
+            | Self::NotOffered
             | Self::RepairPaused => "Warning",
         }
     }

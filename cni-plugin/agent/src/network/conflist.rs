@@ -115,6 +115,17 @@ impl DefaultNetwork {
     }
 }
 
+/// Returns the reason why runtimes do not call braid for pods.
+pub fn obstacle(conflist: &Path, now: SystemTime) -> Option<String> {
+    let read = || -> io::Result<Option<String>> {
+        let others = Others::beside(conflist, now)?;
+        let present = Present::read(conflist)?;
+        Ok(choice::obstacle(conflist, &present, &others))
+    };
+    let failed = |err| Some(format!("read {}: {err}", conflist.display()));
+    read().unwrap_or_else(failed)
+}
+
 /// The conflist on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Present {

@@ -14,6 +14,8 @@ use tokio::net::UdpSocket;
 /// Groups of `rtnetlink`, numbered from 1: LINK, NEIGH, and for each family IFADDR, ROUTE, RULE and
 /// NETCONF.
 const ROUTE_GROUPS: [u32; 10] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25];
+/// Group of links.
+const LINK_GROUPS: [u32; 1] = [1];
 /// `NFNLGRP_NFTABLES`.
 const NFTABLES_GROUPS: [u32; 1] = [7];
 /// Size of the buffer of each socket in bytes. A longer burst is an overrun.
@@ -40,8 +42,17 @@ pub enum Notification<'b> {
 impl Watch {
     /// Opens the sockets in the network namespace of this thread.
     pub fn open() -> Result<Self, Error> {
-        let route = open(SockProtocol::NetlinkRoute, &ROUTE_GROUPS);
-        let nftables = open(SockProtocol::NetlinkNetFilter, &NFTABLES_GROUPS);
+        Self::of_groups(&ROUTE_GROUPS, &NFTABLES_GROUPS)
+    }
+
+    /// Like [`Watch::open`], with notifications about links alone.
+    pub fn of_links() -> Result<Self, Error> {
+        Self::of_groups(&LINK_GROUPS, &[])
+    }
+
+    fn of_groups(route: &[u32], nftables: &[u32]) -> Result<Self, Error> {
+        let route = open(SockProtocol::NetlinkRoute, route);
+        let nftables = open(SockProtocol::NetlinkNetFilter, nftables);
         let failed = |err| Error::new("watch the kernel's notifications", err);
         Ok(Self {
             sockets: [route.map_err(failed)?, nftables.map_err(failed)?],

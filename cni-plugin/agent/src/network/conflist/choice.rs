@@ -29,14 +29,37 @@ pub fn choose(conflist: &Path, present: &Present, others: &Others) -> Choice {
     if is_own(present) {
         return text_at(present, SOURCE_KEY).map_or(Choice::Own, |path| Choice::Other(path.into()));
     }
-    let is_braid = |plugin: &Json| text_at(plugin, "type") == Some("braid");
-    if plugins_of(present).iter().any(is_braid) {
+    if has_braid(present) {
         return Choice::Other(conflist.to_owned());
     }
     Choice::NotYet(format!(
         "{} is another program's network: it needs another name",
         conflist.display()
     ))
+}
+
+/// Returns the reason why runtimes do not call braid for pods: the conflist is not the first of the
+/// folder, or is not braid's.
+pub fn obstacle(conflist: &Path, present: &Present, others: &Others) -> Option<String> {
+    let is_first = |path: &&PathBuf| path.file_name() < conflist.file_name();
+    if let Some(first) = others.networks.iter().find(is_first) {
+        return Some(format!(
+            "runtimes use {}, as it sorts first",
+            first.display()
+        ));
+    }
+    let conflist = conflist.display();
+    match present {
+        Present::Missing => Some(format!("{conflist} is not written yet")),
+        Present::Invalid => Some(format!("{conflist} is not valid JSON")),
+        Present::List(list) if has_braid(list) => None,
+        Present::List(_) => Some(format!("{conflist} is another program's network")),
+    }
+}
+
+fn has_braid(list: &Json) -> bool {
+    let mut plugins = plugins_of(list).iter();
+    plugins.any(|plugin| text_at(plugin, "type") == Some("braid"))
 }
 
 fn first_choice(others: &Others) -> Choice {
@@ -120,6 +143,47 @@ mod tests {
                 Present::List(Json::parse(text.as_bytes(), "a test").expect("JSON"))
             });
             assert_eq!(choose(own, &on_disk, others), expected, "{present:?}");
+        }
+    }
+
+    #[test]
+    fn another_network_that_sorts_first_keeps_runtimes_from_braid() {
+        let own = Path::new("/n/10-braid.conflist");
+        let list =
+            |text: &str| Present::List(Json::parse(text.as_bytes(), "a test").expect("JSON"));
+        let braid = list(r#"{"plugins": [{"type": "braid"}]}"#);
+        let bridge = list(r#"{"plugins": [{"type": "bridge"}]}"#);
+        for (present, other, expected) in [
+            (&braid, "/n/20-a.conflist", None),
+            (
+                &braid,
+                "/n/05-a.conflist",
+                Some("runtimes use /n/05-a.conflist"),
+            ),
+            (
+                &bridge,
+                "/n/20-a.conflist",
+                Some("10-braid.conflist is another"),
+            ),
+            (
+                &Present::Missing,
+                "/n/20-a.conflist",
+                Some("not written yet"),
+            ),
+            (
+                &Present::Invalid,
+                "/n/20-a.conflist",
+                Some("not valid JSON"),
+            ),
+        ] {
+            let others = Others {
+                networks: vec![PathBuf::from(other)],
+                ..Others::default()
+            };
+            let why = obstacle(own, present, &others);
+            assert_eq!(why.is_some(), expected.is_some(), "{why:?}");
+            let why = why.unwrap_or_default();
+            assert!(why.contains(expected.unwrap_or_default()), "{why}");
         }
     }
 }

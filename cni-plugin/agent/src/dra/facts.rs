@@ -1,0 +1,115 @@
+//! Facts of the node's links, read from rtnetlink, ethtool and sysfs.
+
+use crate::error::Error;
+use braid_core::dra::nic::{self, Device, Nic};
+use braid_core::dra::settings::Settings;
+use braid_core::name::IfName;
+use braid_core::plan::facts::LinkFact;
+use braid_node::kernel::link;
+use braid_node::sys::carrier::speed_mbit;
+use braid_node::sys::netlink::Socket;
+use braid_node::sys::release::is_at_least;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// Folder of buses, each with links to its devices. Unlike `/sys/class/net`, it has the devices of all
+/// network namespaces.
+const BUSES: &str = "/sys/bus";
+const LINKS: &str = "/sys/class/net";
+
+/// Reads all links. `addresses` are those of the Node. Speeds are read of links that may be offered.
+pub(super) fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
+    let failed = |err: &dyn std::fmt::Display| Error::new("read the node's links", err);
+    let mut socket = Socket::route().map_err(|err| failed(&err))?;
+    let links = link::list(&mut socket).map_err(|err| failed(&err))?;
+    let uplinks = uplinks(addresses).map_err(|err| failed(&err))?;
+    let mut nics = Vec::new();
+    for (name, fact) in links {
+        let Ok(name) = IfName::parse(&name) else {
+            continue;
+        };
+        nics.push(Nic {
+            device: device(&name, &fact),
+            is_uplink: uplinks.contains(name.as_str()),
+            name,
+            fact,
+            speed_mbit: None,
+        });
+    }
+    let socket = UnixDatagram::unbound().map_err(|err| failed(&err))?;
+    for number in 0..nics.len() {
+        let nic = &nics[number];
+        if nic::is_candidate(nic, &nics, settings) {
+            let speed = speed_mbit(&socket, &nic.name);
+            nics[number].speed_mbit = speed.unwrap_or_else(|err| {
+                tracing::debug!(link = %nic.name, error = %err, "read the speed");
+                None
+            });
+        }
+    }
+    Ok(nics)
+}
+
+/// Returns the names of the links that have one of these addresses.
+fn uplinks(addresses: &[IpAddr]) -> nix::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for found in getifaddrs()? {
+        let address = found.address.as_ref().and_then(ip);
+        if address.is_some_and(|address| addresses.contains(&address)) {
+            names.insert(found.interface_name);
+        }
+    }
+    Ok(names)
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip())))
+}
+
+/// Returns the device behind a link; `None` if the link is virtual.
+fn device(name: &IfName, fact: &LinkFact) -> Option<Device> {
+    let path = if is_at_least(5, 14) {
+        let device = &fact.hardware.device;
+        if device.is_empty() {
+            return None;
+        }
+        on_bus(device)
+    } else {
+        Some(of_link(name, fact)?)
+    };
+    let Some(path) = path else {
+        return Some(Device::default());
+    };
+    let numa_node = [Some(path.as_path()), path.parent()].map(numa_node);
+    let numa_node = numa_node.into_iter().flatten().next().unwrap_or_default();
+    Some(Device::of(&path.to_string_lossy(), &numa_node))
+}
+
+fn numa_node(folder: Option<&Path>) -> Option<String> {
+    fs::read_to_string(folder?.join("numa_node")).ok()
+}
+
+/// Returns the folder of a device on whichever bus.
+fn on_bus(device: &str) -> Option<PathBuf> {
+    let buses = fs::read_dir(BUSES).ok()?;
+    let mut links = buses
+        .flatten()
+        .map(|bus| bus.path().join("devices").join(device));
+    links.find_map(|link| fs::canonicalize(link).ok())
+}
+
+/// Returns the folder of the device of a link, as older kernels tell it. The mounted sysfs may be that of
+/// another network namespace.
+fn of_link(name: &IfName, fact: &LinkFact) -> Option<PathBuf> {
+    let folder = Path::new(LINKS).join(name.as_str());
+    let index = fs::read_to_string(folder.join("ifindex")).ok()?;
+    let is_same = index.trim().parse() == Ok(fact.index);
+    let device = fs::canonicalize(folder.join("device")).ok()?;
+    is_same.then_some(device)
+}
