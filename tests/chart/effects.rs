@@ -1,6 +1,6 @@
 //! Effect of each value on the rendered objects.
 
-use crate::table::{FLANNEL, IPAM, LEFT_OUT, NODE, ROWS};
+use crate::table::{ALL_DRA, DRA, FLANNEL, IPAM, LEFT_OUT, NODE, ROWS};
 use crate::{committed, lacks_helm, name, rendered};
 use braid_testbed::chart::{self, CHART};
 use braid_tests::Value;
@@ -102,14 +102,18 @@ fn values_that_add_objects_add_all_of_them_and_change_their_fields_alone() {
         return;
     }
     let before = fields(&rendered(&[]));
-    for addition in [FLANNEL, IPAM, NODE] {
+    for addition in [FLANNEL, IPAM, NODE, DRA, ALL_DRA] {
         let is_added = |object: &Value| addition.objects.contains(&&*name(object));
-        let (added, others): (Vec<_>, Vec<_>) =
-            rendered(&[addition.value]).into_iter().partition(is_added);
+        let values: Vec<&str> = addition.value.split(' ').collect();
+        let (added, others): (Vec<_>, Vec<_>) = rendered(&values).into_iter().partition(is_added);
         assert_eq!(added.len(), addition.objects.len(), "{}", addition.value);
         let changed = changes(&before, &fields(&others));
         assert!(changed.iter().eq(addition.effect), "{changed:?}");
-        let manifests = [(FLANNEL, "deploy/flannel.yaml"), (IPAM, "deploy/ipam.yaml")];
+        let manifests = [
+            (FLANNEL, "deploy/flannel.yaml"),
+            (IPAM, "deploy/ipam.yaml"),
+            (DRA, "deploy/dra.yaml"),
+        ];
         for (of, path) in manifests {
             if addition.value == of.value {
                 assert_eq!(added, committed(path));
@@ -124,7 +128,7 @@ fn another_name_is_that_of_all_objects_and_of_the_account_in_the_policies() {
         return;
     }
     let text = |values: &[&str]| Value::from(rendered(values)).to_string();
-    let mut expected = text(&[FLANNEL.value, IPAM.value, NODE.value]);
+    let mut expected = text(&[FLANNEL.value, IPAM.value, NODE.value, DRA.value]);
     for (before, after) in [
         ("\"name\":\"braid", "\"name\":\"net"),
         ("\"policyName\":\"braid", "\"policyName\":\"net"),
@@ -145,10 +149,13 @@ fn another_name_is_that_of_all_objects_and_of_the_account_in_the_policies() {
         assert!(expected.contains(before), "{before}");
         expected = expected.replace(before, after);
     }
+    // Users name the classes.
+    let expected = expected.replace("\"name\":\"net.dev\"", "\"name\":\"braid.dev\"");
     let named = [
         FLANNEL.value,
         IPAM.value,
         NODE.value,
+        DRA.value,
         "--set=nameOverride=net",
     ];
     let named = text(&named);
@@ -179,7 +186,7 @@ fn the_tables_have_each_value() {
     let others = LEFT_OUT.iter().map(|(value, _)| *value);
     let set: Vec<&str> = rows
         .chain(others)
-        .chain([FLANNEL.value, IPAM.value, NODE.value])
+        .chain([FLANNEL.value, IPAM.value, NODE.value, ALL_DRA.value])
         .collect();
     let lacks = |place: &&String| {
         let is_set = |value: &&&str| {

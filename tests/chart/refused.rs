@@ -75,6 +75,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("--set=crds.create=x", "/crds/create"),
     ("--set=flannel.enabled=maybe", "/flannel/enabled"),
     ("--set=ipam.enabled=1", "/ipam/enabled"),
+    ("--set=dra.enabled=1", "/dra/enabled"),
+    ("--set=dra.include[0]=a/b", "/dra/include/0"),
+    ("--set=dra.capacity.eth1=fast", "/dra/capacity/eth1"),
+    ("--set=dra.reserve=-1", "/dra/reserve"),
+    ("--set=dra.nodesReadClaims=1", "/dra/nodesReadClaims"),
     (
         "--set=node.clearNetworkUnavailable=1",
         "/node/clearNetworkUnavailable",

@@ -1,6 +1,6 @@
 //! The chart on a real API server: every object is accepted, and the kinds alone stay.
 
-use crate::table::{FLANNEL, IPAM, LEFT_OUT, ROWS};
+use crate::table::{ALL_DRA, FLANNEL, IPAM, LEFT_OUT, ROWS};
 use crate::{committed, helm, lacks_helm, name, rendered};
 use braid_testbed::api_server::ApiServer;
 use braid_testbed::chart::{self, CHART, RELEASE};
@@ -163,6 +163,7 @@ fn the_api_server_accepts_the_objects_of_each_value() {
             .collect();
         all.extend(LEFT_OUT.iter().map(|(value, _)| vec![*value]));
         all.push(vec![FLANNEL.value, IPAM.value, "--set=nameOverride=net"]);
+        all.push(ALL_DRA.value.split(' ').collect());
         for values in all {
             let text = chart::render(&values).expect("objects");
             let path = Path::new(HOME).join("objects.yaml");

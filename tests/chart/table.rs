@@ -281,3 +281,44 @@ pub(crate) const FLANNEL: Addition = Addition {
         "+ pod.volumes[flannel].name: \"flannel\"",
     ],
 };
+
+pub(crate) const DRA: Addition = Addition {
+    value: "--set=dra.enabled=true",
+    objects: &[
+        "DeviceClass/braid.dev",
+        "DeviceClass/whole.braid.dev",
+        "ClusterRole/braid-dra",
+        "ClusterRoleBinding/braid-dra",
+        "ValidatingAdmissionPolicy/braid-dra",
+        "ValidatingAdmissionPolicyBinding/braid-dra",
+    ],
+    effect: &[
+        "+ ConfigMap/braid data.config.yaml.dra.capacity: {}",
+        "+ ConfigMap/braid data.config.yaml.dra.enabled: true",
+        "+ ConfigMap/braid data.config.yaml.dra.exclude: []",
+        "+ ConfigMap/braid data.config.yaml.dra.include: []",
+        "+ ConfigMap/braid data.config.yaml.dra.reserve: 0",
+    ],
+};
+
+pub(crate) const ALL_DRA: Addition = Addition {
+    value: "--set=dra.enabled=true --set=dra.include[0]=eth* --set=dra.exclude[0]=eth9 \
+            --set=dra.capacity.eth1=10G --set=dra.reserve=500M --set=dra.nodesReadClaims=true",
+    objects: &[
+        "DeviceClass/braid.dev",
+        "DeviceClass/whole.braid.dev",
+        "ClusterRole/braid-dra",
+        "ClusterRole/braid-dra-nodes",
+        "ClusterRoleBinding/braid-dra",
+        "ClusterRoleBinding/braid-dra-nodes",
+        "ValidatingAdmissionPolicy/braid-dra",
+        "ValidatingAdmissionPolicyBinding/braid-dra",
+    ],
+    effect: &[
+        "+ ConfigMap/braid data.config.yaml.dra.capacity.eth1: \"10G\"",
+        "+ ConfigMap/braid data.config.yaml.dra.enabled: true",
+        "+ ConfigMap/braid data.config.yaml.dra.exclude[0]: \"eth9\"",
+        "+ ConfigMap/braid data.config.yaml.dra.include[0]: \"eth*\"",
+        "+ ConfigMap/braid data.config.yaml.dra.reserve: \"500M\"",
+    ],
+};

@@ -29,7 +29,7 @@ pub struct Manifest {
 }
 
 /// The generated manifests.
-pub const MANIFESTS: [Manifest; 3] = [
+pub const MANIFESTS: [Manifest; 4] = [
     Manifest {
         path: "deploy/braid.yaml",
         head: "\
@@ -62,6 +62,18 @@ pub const MANIFESTS: [Manifest; 3] = [
 ",
         values: &["--set=ipam.enabled=true"],
         templates: &["ipam"],
+    },
+    Manifest {
+        path: "deploy/dra.yaml",
+        head: "\
+# Resource claims for links of nodes: classes, and the rights of the agent beside deploy/braid.yaml. The agent offers links
+# with `dra: {enabled: true}` in its configuration. Kubernetes 1.36 has the features; 1.34 and 1.35 with the feature gate
+# DRAConsumableCapacity.
+# `cargo xtask manifests` writes this file from the chart in deploy/chart, so change the chart.
+#
+",
+        values: &["--set=dra.enabled=true"],
+        templates: &["dra"],
     },
 ];
 
