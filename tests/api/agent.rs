@@ -22,6 +22,7 @@ mod repair;
 mod repair_pods;
 mod reports;
 mod sizes;
+mod slices;
 mod socket;
 mod stale;
 mod status;

@@ -1,5 +1,7 @@
 //! Admission policies of the manifest: braid's account acts for the node of its token only.
 
+mod slices;
+
 use crate::json;
 use crate::server::{self, Server};
 use braid_core::k8s::NETWORK_STATUS;
