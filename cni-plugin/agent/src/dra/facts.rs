@@ -35,7 +35,8 @@ pub(super) fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>
         };
         nics.push(Nic {
             device: device(&name, &fact),
-            is_uplink: uplinks.contains(name.as_str()),
+            // A Node that was just registered may not have its addresses yet.
+            is_uplink: addresses.is_empty() || uplinks.contains(name.as_str()),
             name,
             fact,
             speed_mbit: None,

@@ -16,6 +16,8 @@ const OWN: [&str; 2] = ["braid0", "braid-vxlan"];
 const BRIDGE: &str = "cni0";
 /// Start of the names that plugins give to the host's ends of pods' links.
 const ENDS: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
+/// Most links over each other, such as a VLAN over a VLAN over a bond.
+const MOST_LEVELS: u8 = 4;
 /// Kinds of links that have all traffic of their ports.
 const MASTERS: [&str; 4] = ["bond", "team", "bridge", "openvswitch"];
 
@@ -30,7 +32,7 @@ pub struct Nic {
     pub device: Option<Device>,
     /// Speed as the driver reports it, or as it reported it before the carrier was lost, in Mbit/s.
     pub speed_mbit: Option<u32>,
-    /// True if the link has an address of the Node.
+    /// True if the link has an address of the Node, or may have one.
     pub is_uplink: bool,
 }
 
@@ -190,7 +192,7 @@ fn offer<'n>(nic: &'n Nic, nics: &[Nic], settings: &Settings) -> Result<Offer<'n
         nic,
         speed,
         bandwidth,
-        forms: if nic.is_uplink {
+        forms: if has_uplink(nic, nics, MOST_LEVELS) {
             // Moved into a pod, it would take the node off the network.
             &[Form::Shared]
         } else {
@@ -228,6 +230,17 @@ fn refusal(nic: &Nic, nics: &[Nic], settings: &Settings) -> Option<Refusal> {
         return Some(Refusal::PluginsBridge);
     }
     port_of(nic, nics)
+}
+
+/// True if the link, or a link over it such as a VLAN, has an address of the Node.
+fn has_uplink(nic: &Nic, nics: &[Nic], levels: u8) -> bool {
+    let is_over = |other: &&Nic| {
+        let fact = &other.fact;
+        let is_here = fact.parent_netns.is_none() && !fact.is_end();
+        is_here && fact.parent == Some(nic.fact.index)
+    };
+    let mut over = nics.iter().filter(is_over);
+    nic.is_uplink || levels > 0 && over.any(|other| has_uplink(other, nics, levels - 1))
 }
 
 /// True if the other end of a pair is in another namespace.

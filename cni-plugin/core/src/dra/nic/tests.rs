@@ -176,3 +176,18 @@ fn a_kind_has_the_name_that_users_know() {
     let nics = [nic("eth0", 1, ""), nic("v", 3, "veth"), tap];
     assert_eq!(nics.each_ref().map(Nic::kind), ["physical", "veth", "tap"]);
 }
+
+#[test]
+fn links_below_the_uplink_are_not_offered_as_a_whole() {
+    let mut nics = [
+        nic("eth0", 2, ""),
+        nic("eth1", 3, ""),
+        nic("eth0.7", 4, "vlan"),
+    ];
+    nics[2].fact.parent = Some(2);
+    nics[2].is_uplink = true;
+    let settings = Settings::default();
+    let (offers, _) = offers(&nics, &settings);
+    let forms: Vec<usize> = offers.iter().map(|offer| offer.forms.len()).collect();
+    assert_eq!(forms, [1, 2]);
+}
