@@ -68,7 +68,7 @@ pub const MANIFESTS: [Manifest; 4] = [
         head: "\
 # Resource claims for links of nodes: classes, and the rights of the agent beside deploy/braid.yaml. The agent offers links
 # with `dra: {enabled: true}` in its configuration. Kubernetes 1.36 has the features; 1.34 and 1.35 with the feature gate
-# DRAConsumableCapacity.
+# DRAConsumableCapacity. Not for use yet: no claim is prepared, so pods with claims do not start.
 # `cargo xtask manifests` writes this file from the chart in deploy/chart, so change the chart.
 #
 ",

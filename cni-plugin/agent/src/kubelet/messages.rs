@@ -4,85 +4,85 @@
 use std::collections::HashMap;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct InfoRequest {}
+pub(super) struct InfoRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PluginInfo {
+pub(super) struct PluginInfo {
     #[prost(string, tag = "1")]
-    pub kind: String,
+    pub(super) kind: String,
     #[prost(string, tag = "2")]
-    pub name: String,
+    pub(super) name: String,
     #[prost(string, tag = "3")]
-    pub endpoint: String,
+    pub(super) endpoint: String,
     #[prost(string, repeated, tag = "4")]
-    pub supported_versions: Vec<String>,
+    pub(super) supported_versions: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RegistrationStatus {
+pub(super) struct RegistrationStatus {
     #[prost(bool, tag = "1")]
-    pub plugin_registered: bool,
+    pub(super) plugin_registered: bool,
     #[prost(string, tag = "2")]
-    pub error: String,
+    pub(super) error: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RegistrationStatusResponse {}
+pub(super) struct RegistrationStatusResponse {}
 
 /// Request of both methods of the driver.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Claims {
+pub(super) struct Claims {
     #[prost(message, repeated, tag = "1")]
-    pub claims: Vec<Claim>,
+    pub(super) claims: Vec<Claim>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Claim {
+pub(super) struct Claim {
     #[prost(string, tag = "1")]
-    pub namespace: String,
+    pub(super) namespace: String,
     #[prost(string, tag = "2")]
-    pub uid: String,
+    pub(super) uid: String,
     #[prost(string, tag = "3")]
-    pub name: String,
+    pub(super) name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AllPrepared {
+pub(super) struct AllPrepared {
     /// By the uid of the claim. Each claim of the request is there.
     #[prost(map = "string, message", tag = "1")]
-    pub claims: HashMap<String, Prepared>,
+    pub(super) claims: HashMap<String, Prepared>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Prepared {
+pub(super) struct Prepared {
     #[prost(message, repeated, tag = "1")]
-    pub devices: Vec<PreparedDevice>,
+    pub(super) devices: Vec<PreparedDevice>,
     #[prost(string, tag = "2")]
-    pub error: String,
+    pub(super) error: String,
 }
 
 /// A device of a claim. Field 4 has ids of CDI devices, which braid has none of.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PreparedDevice {
+pub(super) struct PreparedDevice {
     #[prost(string, repeated, tag = "1")]
-    pub request_names: Vec<String>,
+    pub(super) request_names: Vec<String>,
     #[prost(string, tag = "2")]
-    pub pool_name: String,
+    pub(super) pool_name: String,
     #[prost(string, tag = "3")]
-    pub device_name: String,
+    pub(super) device_name: String,
     /// `v1beta1` has no such field.
     #[prost(string, optional, tag = "5")]
-    pub share_id: Option<String>,
+    pub(super) share_id: Option<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AllUnprepared {
+pub(super) struct AllUnprepared {
     #[prost(map = "string, message", tag = "1")]
-    pub claims: HashMap<String, Unprepared>,
+    pub(super) claims: HashMap<String, Unprepared>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Unprepared {
+pub(super) struct Unprepared {
     #[prost(string, tag = "1")]
-    pub error: String,
+    pub(super) error: String,
 }

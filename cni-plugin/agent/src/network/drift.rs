@@ -160,11 +160,13 @@ fn remove(state: &mut State, thing: &Thing) {
 
 /// Returns table and range of each route that is deleted.
 fn keys_of_deleted(changes: &[Change]) -> BTreeSet<(Table, IpNet)> {
-    let deleted = changes.iter().filter_map(|change| match change {
-        Change::Delete(Thing::Route(route)) => Some(route.clone()),
-        _ => None,
-    });
-    keys(&deleted.collect())
+    let mut deleted = BTreeSet::new();
+    for change in changes {
+        if let Change::Delete(Thing::Route(route)) = change {
+            deleted.insert(route.clone());
+        }
+    }
+    keys(&deleted)
 }
 
 #[cfg(test)]
