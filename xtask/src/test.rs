@@ -84,6 +84,8 @@ const QUICK_STEP: usize = 4;
 /// One in this many tests that need another kernel is run. Under emulation, a test takes many times
 /// as long.
 const KERNEL_STEP: u64 = 10;
+/// Random orders of calls of the IPAM `whereabouts`: about a minute.
+const IPAM_TRIALS: &str = "800";
 /// Prefix of the names of crash tests that need an API server.
 const CRASH_OF_PODS: &str = "pod_with_";
 /// Concurrent tests per processor. Most of them wait for the kernel or for traffic.
@@ -248,10 +250,14 @@ fn chart(args: &Args) -> Result<()> {
 
 /// Runs the tests that do not start braid.
 fn units(args: &Args) -> Result<()> {
-    sh::run(&mut tests(
+    let mut units = tests(
         args,
         &["--workspace", "--lib", "--bins", "--test", "golden"],
-    )?)
+    )?;
+    if !args.quick {
+        units.env("BRAID_IPAM_TRIALS", IPAM_TRIALS);
+    }
+    sh::run(&mut units)
 }
 
 fn netns(args: &Args) -> Result<()> {

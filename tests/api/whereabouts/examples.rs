@@ -25,11 +25,10 @@ fn the_examples_of_the_page_work() {
         if ipam["type"] != "whereabouts" {
             continue;
         }
-        if let Some(path) = ipam["kubernetes"]["kubeconfig"].as_str() {
-            let folder = Path::new(path).parent().expect("a folder");
-            fs::create_dir_all(folder).expect("made");
-            fs::copy(&node.kubeconfig, path).expect("copied");
-        }
+        let path = ipam["kubernetes"]["kubeconfig"].as_str();
+        let path = Path::new(path.unwrap_or("/etc/cni/net.d/braid.d/kubeconfig"));
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::copy(&node.kubeconfig, path).expect("copied");
         let kind = conf["type"].as_str().unwrap_or_default().to_owned();
         let (_ns, call) = node.pod_of(&format!("p{number}"), &kind, conf);
         let result = call.add().result();
