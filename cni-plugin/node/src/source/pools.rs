@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
-use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Server, Servers};
+use braid_core::ipam::whereabouts::api::{
+    Api, Failure, NODE_ANNOTATION, POOL_ANNOTATION, Reserved, Server, Servers,
+};
 use braid_core::ipam::whereabouts::fence::FoundNode;
 use braid_core::ipam::whereabouts::pods::FoundPod;
 use braid_core::ipam::whereabouts::pool::{Entry, ListedPool, Pool, slice};
@@ -95,11 +97,12 @@ impl<C: Exchanges> Remote<C> {
         judge(self.client.exchange(exchange), verb)
     }
 
-    fn reservation_of(&self, name: &str, entry: &Entry) -> Exchange {
+    fn reservation_of(&self, name: &str, entry: &Entry, pool: &str) -> Exchange {
+        let annotations = json!({NODE_ANNOTATION: self.node, POOL_ANNOTATION: pool});
         let body = json!({
             "apiVersion": VERSION,
             "kind": "OverlappingRangeIPReservation",
-            "metadata": {"name": name, "annotations": {"ipam.braid.io/node": self.node}},
+            "metadata": {"name": name, "annotations": annotations},
             "spec": {"containerid": entry.id, "podref": entry.podref, "ifname": entry.ifname},
         });
         Exchange {
@@ -253,15 +256,15 @@ impl<C: Exchanges> Api for Remote<C> {
         pool(&self.send(Verb::Patch, ExchangeKind::Pool, name, patch)?)
     }
 
-    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure> {
-        let exchange = self.reservation_of(name, entry);
+    fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
+        let exchange = self.reservation_of(name, entry, pool);
         made(self.client.exchange(exchange))
     }
 
-    fn reserve_all(&mut self, all: &[(String, Entry)]) -> Vec<Result<String, Failure>> {
+    fn reserve_all(&mut self, all: &[(String, Entry)], pool: &str) -> Vec<Result<String, Failure>> {
         let all = all.iter();
         let exchanges = all
-            .map(|(name, entry)| self.reservation_of(name, entry))
+            .map(|(name, entry)| self.reservation_of(name, entry, pool))
             .collect();
         let answers = self.client.exchange_all(exchanges);
         answers.into_iter().map(made).collect()

@@ -3,7 +3,7 @@
 use super::fence::FoundNode;
 use super::journal::Journal;
 use super::pods::FoundPod;
-use super::pool::{Entry, ListedPool, Metadata, Node, Pool};
+use super::pool::{CLAIM, Entry, ListedPool, Metadata, Node, Pool};
 use crate::cni::Error;
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -46,7 +46,14 @@ pub struct Reserved {
     pub container_id: String,
     /// `namespace/name` of the pod, if Whereabouts made it.
     pub podref: String,
+    /// Node and pool for which braid made it.
+    pub of: Option<(String, String)>,
 }
+
+/// Annotations of a reservation with the node and the pool for which braid made it.
+pub const NODE_ANNOTATION: &str = "ipam.braid.io/node";
+/// See [`NODE_ANNOTATION`].
+pub const POOL_ANNOTATION: &str = "ipam.braid.io/pool";
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -66,21 +73,28 @@ impl Reserved {
     /// Parses the object.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let object: Object = serde_json::from_slice(bytes)?;
+        let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
         Ok(Self {
+            of: annotation(NODE_ANNOTATION).zip(annotation(POOL_ANNOTATION)),
             uid: object.metadata.uid,
             container_id: object.spec.containerid,
             podref: object.spec.podref,
         })
     }
 
-    /// True if it is the reservation of an entry of this node. An address that was held before keeps
-    /// the reservation of that time.
-    pub fn is_of(&self, entry: &Entry, node: &Node) -> bool {
+    /// True if it is the reservation of an entry of this node in a pool. An address that goes from one
+    /// container of the node to the next keeps its reservation. That of a claim is another's, and so is
+    /// that of a pool that overlaps.
+    pub fn is_of(&self, entry: &Entry, node: &Node, pool: &str) -> bool {
+        let is_holders = self.container_id == entry.holder(node);
+        if let Some((of_node, of_pool)) = &self.of {
+            let is_claims = entry.claim().is_some() || self.container_id.starts_with(CLAIM);
+            return *of_node == node.name && of_pool == pool && (is_holders || !is_claims);
+        }
         if self.container_id.is_empty() {
             return !entry.podref.is_empty() && self.podref == entry.podref;
         }
-        let is_held = entry.claim().is_none() && self.container_id == Entry::held_by(node).id;
-        is_held || self.container_id == entry.holder(node)
+        is_holders
     }
 
     /// True if a node has made it for an entry of a claim.
@@ -101,13 +115,14 @@ pub trait Api {
     /// Changes a pool by a JSON Patch, and returns the pool after it.
     fn change_pool(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure>;
 
-    /// Creates a reservation for an entry, and returns its uid.
-    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure>;
+    /// Creates a reservation for an entry of a pool, and returns its uid.
+    fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure>;
 
     /// Creates reservations as [`Api::reserve`] does, if possible at the same time.
-    fn reserve_all(&mut self, all: &[(String, Entry)]) -> Vec<Result<String, Failure>> {
+    fn reserve_all(&mut self, all: &[(String, Entry)], pool: &str) -> Vec<Result<String, Failure>> {
         let all = all.iter();
-        all.map(|(name, entry)| self.reserve(name, entry)).collect()
+        all.map(|(name, entry)| self.reserve(name, entry, pool))
+            .collect()
     }
 
     /// Reads a reservation; `None` if it does not exist.

@@ -1,6 +1,7 @@
 //! Configuration of the IPAM plugin `whereabouts`.
 
 use super::journal::Place;
+use super::names;
 use super::numbers;
 use super::range::{PoolRange, usable};
 use crate::cni::address::parse_ip;
@@ -135,6 +136,19 @@ impl WhereaboutsConfig {
     pub fn has_pool(&self, place: &Place) -> bool {
         let mut ranges = self.ranges.iter();
         place.network == self.network_name && ranges.any(|range| range.net.contains(&place.net))
+    }
+
+    /// True if the pool is the one from which this range gives out addresses. A pool that
+    /// overlaps has other entries for the same addresses.
+    pub fn gives_out_of(&self, range: &PoolRange, place: &Place) -> bool {
+        let whole = names::pool(&self.network_name, place.net);
+        let is_its = if self.slices.is_some() {
+            range.net.contains(&place.net) && place.name != whole
+        } else {
+            range.net == place.net && place.name == whole
+        };
+        let has_reservations = place.has_reservations == self.has_reservations;
+        is_its && has_reservations && place.network == self.network_name
     }
 
     /// Returns the lease of addresses of the ranges.
@@ -474,5 +488,31 @@ mod tests {
         );
         assert_eq!(config.pod, Some(("a".to_owned(), "p".to_owned())));
         assert!(config.has_reservations && !config.is_first && !config.probes);
+    }
+
+    #[test]
+    fn a_range_gives_out_addresses_of_its_own_pool_alone() {
+        let place = |name: &str, net: &str, has_reservations| Place {
+            name: name.to_owned(),
+            net: net.parse().unwrap(),
+            network: String::new(),
+            has_reservations,
+            kubeconfig: PathBuf::new(),
+        };
+        let own = place("10.0.0.0-16", "10.0.0.0/16", true);
+        let inner = place("10.0.0.0-24", "10.0.0.0/24", true);
+        let open = place("10.0.0.0-16", "10.0.0.0/16", false);
+        let slice = place("n1-10.0.0.0-24", "10.0.0.0/24", true);
+        let config = parse(r#"{"range":"10.0.0.0/16"}"#, "", "").unwrap();
+        let gives = |config: &WhereaboutsConfig| {
+            let range = &config.ranges[0];
+            [&own, &inner, &open, &slice].map(|place| config.gives_out_of(range, place))
+        };
+        assert_eq!(gives(&config), [true, false, false, false]);
+        let sliced = WhereaboutsConfig {
+            slices: Some("lan".to_owned()),
+            ..config
+        };
+        assert_eq!(gives(&sliced), [false, false, false, true]);
     }
 }

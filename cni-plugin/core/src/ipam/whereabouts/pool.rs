@@ -26,7 +26,7 @@ pub(super) const TRUE: &str = "true";
 /// Start of the id of an entry that no container has. A container id has no colon.
 const HELD: &str = "braid:";
 /// Start of the id of a claim's entry.
-const CLAIM: &str = "claim:";
+pub(super) const CLAIM: &str = "claim:";
 /// Characters of an entry's id in an annotation.
 const SHORT: usize = 8;
 
@@ -123,7 +123,7 @@ pub(super) struct Metadata {
     pub(super) uid: String,
     #[serde(rename = "resourceVersion")]
     version: String,
-    annotations: Option<BTreeMap<String, String>>,
+    pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Default, Deserialize)]

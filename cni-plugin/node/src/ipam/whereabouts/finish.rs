@@ -140,7 +140,7 @@ fn end_reservations(
         for network in &networks {
             let name = names::reservation(network, address);
             // No node of braid has the entry, so its reservation names the pod.
-            let uid = uid_of(server, &name, entry, &Node::default())?;
+            let uid = uid_of(server, &name, entry, (&Node::default(), &pool.name))?;
             reserved.extend(uid.map(|uid| (name, uid)));
         }
     }

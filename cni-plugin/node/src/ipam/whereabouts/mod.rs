@@ -63,9 +63,7 @@ fn held(
     }
     for path in store::journals(Path::new(FOLDER))? {
         let place = store::peek(&path)?.place;
-        let is_of =
-            |place: &Place| place.network == config.network_name && range.net.contains(&place.net);
-        let Some(place) = place.filter(is_of) else {
+        let Some(place) = place.filter(|place| config.gives_out_of(range, place)) else {
             continue;
         };
         let mut taken = None;

@@ -26,9 +26,9 @@ pub(super) fn free_node(
             continue;
         };
         for network in networks {
-            let name = names::reservation(network, address);
-            let uid = uid_of(api, &name, entry, &note.node)?;
-            reserved.extend(uid.map(|uid| (name, uid)));
+            let of = names::reservation(network, address);
+            let uid = uid_of(api, &of, entry, (&note.node, name))?;
+            reserved.extend(uid.map(|uid| (of, uid)));
         }
     }
     delete_reservations(api, &reserved)?;
@@ -52,16 +52,16 @@ pub(super) fn delete_reservations(
     Ok(())
 }
 
-/// Returns the uid of the reservation of a node's entry, if there is one.
+/// Returns the uid of the reservation of a node's entry in a pool, if there is one.
 pub(super) fn uid_of(
     api: &mut dyn Api,
     name: &str,
     entry: &Entry,
-    node: &Node,
+    (node, pool): (&Node, &str),
 ) -> Result<Option<String>, Error> {
     let found = api.reservation(name);
     let found = found.map_err(|err| failed("read reservation", name, &err))?;
-    let found = found.filter(|found| found.is_of(entry, node));
+    let found = found.filter(|found| found.is_of(entry, node, pool));
     Ok(found.map(|found| found.uid))
 }
 

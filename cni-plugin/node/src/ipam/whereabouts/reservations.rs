@@ -33,11 +33,14 @@ impl Session<'_> {
             };
             all.push((self.reservation_name(**at)?, entry));
         }
-        let made = self.api.reserve_all(&all);
+        let made = self.api.reserve_all(&all, &self.place.name);
         for (((at, own), (name, _)), made) in new.into_iter().zip(&all).zip(made) {
             let uid = match made {
                 // It may be this node's, if the answer to an earlier attempt was lost.
-                Err(Failure::Exists) => uid_of(self.api, name, &own.entry, self.node)?,
+                Err(Failure::Exists) => {
+                    let of = (self.node, &*self.place.name);
+                    uid_of(self.api, name, &own.entry, of)?
+                }
                 made => Some(made.map_err(|err| failed("create reservation", name, &err))?),
             };
             match uid {
@@ -66,7 +69,8 @@ impl Session<'_> {
                 Reservation::None => {}
                 Reservation::Made(uid) => all.push((name, uid.clone())),
                 Reservation::Asked => {
-                    let uid = uid_of(self.api, &name, &own.entry, self.node)?;
+                    let of = (self.node, &*self.place.name);
+                    let uid = uid_of(self.api, &name, &own.entry, of)?;
                     all.extend(uid.map(|uid| (name, uid)));
                 }
             }

@@ -154,3 +154,35 @@ fn an_address_that_another_call_reserves_meanwhile_is_tried_again() {
     let pool = super::world::parse(&state.objects.pools[super::peer::POOL]);
     assert_eq!(pool.entries.len(), LAST);
 }
+
+#[test]
+fn a_reservation_of_another_pool_of_the_node_is_not_its_own() {
+    for id in ["braid:node-0", "0-full-container"] {
+        let mut trial = Trial::new(0);
+        trial.has_reservations = true;
+        let other = serde_json::json!({"uid": "u", "id": id, "of": ["node-0", "10.0.0.0-16"]});
+        let name = "10.0.0.1".to_owned();
+        let mut state = trial.world.lock();
+        state.objects.reservations.insert(name, other);
+        drop(state);
+        let added = trial.call(0, &Verb::Add(entry(0))).expect("an address");
+        assert_ne!(added, Some([10, 0, 0, 1].into()), "{id}");
+        trial.call(0, &Verb::Del(entry(0))).expect("a DEL");
+        assert_eq!(trial.world.lock().objects.reservations.len(), 1);
+    }
+}
+
+#[test]
+fn the_reservation_of_a_used_again_address_goes_with_its_node() {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    add(&trial, 0, 0).expect("a free address");
+    trial.call(0, &Verb::Leave(entry(0))).expect("a DEL");
+    trial.call(0, &Verb::Tend(1)).expect("an answer");
+    trial.call(0, &Verb::Take(entry(1))).expect("a held one");
+    trial.call(0, &Verb::Tend(0)).expect("an answer");
+    trial.world.lock().objects.nodes.remove(&name(0));
+    for number in 2..2 + LAST {
+        add(&trial, 1, number).expect("an address of the lost node");
+    }
+}

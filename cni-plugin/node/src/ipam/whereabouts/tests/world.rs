@@ -238,14 +238,15 @@ impl Api for Seat {
         self.request(|state| state.objects.change(name, patch), Some(later))
     }
 
-    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure> {
+    fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
+        let node = super::name(self.node);
         self.request(
             |state| {
                 if state.objects.reservations.contains_key(name) {
                     return Err(Failure::Exists);
                 }
                 let uid = state.objects.uid();
-                let object = json!({"uid": uid, "id": entry.id});
+                let object = json!({"uid": uid, "id": entry.id, "of": [node, pool]});
                 state.objects.reservations.insert(name.to_owned(), object);
                 Ok(uid)
             },
@@ -261,6 +262,7 @@ impl Api for Seat {
                     uid: found["uid"].as_str().unwrap_or_default().to_owned(),
                     container_id: found["id"].as_str().unwrap_or_default().to_owned(),
                     podref: found["podref"].as_str().unwrap_or_default().to_owned(),
+                    of: serde_json::from_value(found["of"].clone()).ok(),
                 }))
             },
             None,
@@ -316,8 +318,8 @@ impl Api for Shared {
         self.seat().change_pool(name, patch)
     }
 
-    fn reserve(&mut self, name: &str, entry: &Entry) -> Result<String, Failure> {
-        self.seat().reserve(name, entry)
+    fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
+        self.seat().reserve(name, entry, pool)
     }
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
