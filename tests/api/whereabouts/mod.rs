@@ -284,13 +284,10 @@ fn an_address_of_each_range_or_of_the_first_free_one_and_requested_ones() {
     }
 }
 
-#[test]
-fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
-    let Some(node) = Node::new("whereabouts-lost") else {
-        return;
-    };
+/// Returns calls of type `braid` for pods on this node that request a network with these keys of
+/// `ipam`.
+fn requesting<const N: usize>(node: &Node, names: [&str; N], range: &Value) -> [(Rc<Ns>, Call); N] {
     node.become_admin();
-    let range = json!({"range": "10.214.0.0/29"});
     let mut ipam = range.clone();
     ipam["type"] = "whereabouts".into();
     ipam["kubernetes"] = json!({"kubeconfig": node.kubeconfig});
@@ -301,15 +298,6 @@ fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
         json!({"cniVersion": "1.0.0", "name": "default", "plugins": [{"type": "bridge"}]});
     std::fs::create_dir_all("/etc/cni").expect("a folder");
     std::fs::write("/etc/cni/default.conflist", default.to_string()).expect("written");
-    let networks = json!({"k8s.v1.cni.cncf.io/networks": "lan"});
-    let container = json!({"name": "c", "image": "none"});
-    node.world.create(json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web", "annotations": networks},
-        "spec": {"nodeName": node.world.namespace, "containers": [container]},
-    }));
-    let ns = node.world.sandbox.pod("web");
     let conf = json!({
         "cniVersion": "1.1.0",
         "name": "pods",
@@ -317,11 +305,32 @@ fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
         "kubeconfig": node.kubeconfig,
         "clusterNetwork": "/etc/cni/default.conflist",
     });
-    let args = format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME=web",
-        node.world.namespace
-    );
-    let call = node.world.sandbox.call("braid", &ns, conf).args(&args);
+    names.map(|name| {
+        let networks = json!({"k8s.v1.cni.cncf.io/networks": "lan"});
+        let container = json!({"name": "c", "image": "none"});
+        node.world.create(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": networks},
+            "spec": {"nodeName": node.world.namespace, "containers": [container]},
+        }));
+        let ns = node.world.sandbox.pod(name);
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name}",
+            node.world.namespace
+        );
+        let call = node.world.sandbox.call("braid", &ns, conf.clone());
+        (ns, call.args(&args))
+    })
+}
+
+#[test]
+fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
+    let Some(node) = Node::new("whereabouts-lost") else {
+        return;
+    };
+    let range = json!({"range": "10.214.0.0/29"});
+    let [(_ns, call)] = requesting(&node, ["web"], &range);
     call.add().result();
     assert_eq!(node.entries("10.214.0.0-29").len(), 1);
     // As after a power cut: the records are in memory, and the agent has not written its files yet.
@@ -337,6 +346,28 @@ fn a_del_without_record_and_network_leaves_the_address_to_the_journal() {
     next.add().result();
     next.del().ok();
     assert_eq!(node.entries("10.214.0.0-29"), []);
+}
+
+#[test]
+fn gc_keeps_the_address_of_a_listed_container_with_a_damaged_record() {
+    let Some(node) = Node::new("whereabouts-gc") else {
+        return;
+    };
+    let range = json!({"range": "10.215.0.0/29"});
+    let [(_a, first), (_b, second)] = requesting(&node, ["first", "second"], &range);
+    first.add().result();
+    second.add().result();
+    let record = "/run/braid/attachments/first/eth0:pods:braid.json";
+    assert!(Path::new(record).exists());
+    std::fs::write(record, "{").expect("damaged");
+    let listed = [("first", "eth0"), ("second", "eth0")];
+    first.gc(&listed).ok();
+    assert_eq!(node.entries("10.215.0.0-29").len(), 2);
+    first.gc(&listed[1..]).ok();
+    for call in [first, second] {
+        call.del().ok();
+    }
+    assert_eq!(node.entries("10.215.0.0-29"), []);
 }
 
 /// Starts an agent with the node's account, which may do everything.

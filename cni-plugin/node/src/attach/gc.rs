@@ -9,7 +9,7 @@ use super::recorded::host_locals;
 use super::unrecorded::forget_unlisted;
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
-use crate::ipam::{Kept, host_local};
+use crate::ipam::{Kept, host_local, whereabouts};
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
 use braid_core::cni::{Command, Error, Owner, Request};
@@ -202,7 +202,8 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
     }
 }
 
-/// Returns the owners of all leases that belong to valid containers, with or without a record.
+/// Returns the owners of all leases and cluster-wide addresses that belong to valid containers, with or
+/// without a record.
 fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
     let mut holders = Vec::new();
     for (_, config) in host_locals(chain) {
@@ -213,6 +214,17 @@ fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
                 holders.push(owner);
             }
         }
+    }
+    if chain
+        .items
+        .iter()
+        .any(|item| item.conf.ipam == "whereabouts")
+    {
+        // GC of this IPAM reads the same files, and fails if it cannot.
+        let owners = whereabouts::owners().unwrap_or_default().into_iter();
+        let is_its =
+            |owner: &Owner| owner.network == chain.network() && valid.has(&owner.container_id);
+        holders.extend(owners.filter(is_its));
     }
     holders
 }

@@ -60,7 +60,7 @@ impl<'a> Unowned<'a> {
         {
             return Ok(true);
         }
-        if whereabouts::has_any(&|owner| self.has(owner))? {
+        if whereabouts::owners()?.iter().any(|owner| self.has(owner)) {
             return Ok(true);
         }
         let all = orphans::records(machine)?;

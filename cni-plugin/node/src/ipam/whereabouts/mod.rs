@@ -12,6 +12,7 @@ pub mod admin;
 pub mod claims;
 pub mod finish;
 mod probed;
+mod release;
 mod requests;
 mod reservations;
 pub mod session;
@@ -24,12 +25,14 @@ use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
 use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
 use braid_core::ipam::whereabouts::api::Store;
-use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, State};
+use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own};
 use braid_core::ipam::whereabouts::pool::Entry;
 use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, steps};
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
+use release::{Payer, end, is_known, is_running, owner_of, release_where};
+pub use release::{free, owners};
 use session::Session;
 use std::net::IpAddr;
 use std::path::Path;
@@ -369,10 +372,10 @@ impl Ipam for WhereaboutsConfig {
         };
         let boot = this_boot()?;
         let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
+        let mut payer = Payer::new(host, self.pod.as_ref());
         for range in &self.ranges {
             let sought = pool_of(self, range, &mut way).and_then(|(place, _)| {
-                let pod = self.pod.as_ref();
-                end(&place, (host, pod), &mut |journal| {
+                end(&place, &mut payer, &mut |journal| {
                     steps::release(journal, &entry)
                 })
             });
@@ -409,11 +412,6 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
     }
 }
 
-/// True if the process of a call runs.
-fn is_running(process: u32) -> bool {
-    Path::new(&format!("/proc/{process}")).exists()
-}
-
 /// Without an agent: gives entries that were held the ids of their containers, as the last of several
 /// calls that waited, and gives back the others. By these ids, Whereabouts finds entries after a
 /// downgrade.
@@ -433,89 +431,6 @@ fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// True if an attachment for which `is_its` is true has an address of a pool.
-pub fn has_any(is_its: &dyn Fn(&Owner) -> bool) -> Result<bool, Error> {
-    for path in store::journals(Path::new(FOLDER))? {
-        let journal = store::peek(&path)?;
-        let mut own = journal.own.values();
-        if own.any(|own| own.state == State::Used && is_its(&owner_of(own))) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Releases the addresses of the attachments for which `is_its` is true, in all pools.
-pub fn free(is_its: &dyn Fn(&Owner) -> bool, host: Host<'_>) -> Result<(), Error> {
-    release_where(host, &|own| is_its(&owner_of(own))).map(drop)
-}
-
-fn owner_of(own: &Own) -> Owner {
-    Owner::new(&own.network, &own.entry.id, &own.entry.ifname)
-}
-
-/// True if a journal has an address of the attachment.
-fn is_known(entry: &Entry) -> Result<bool, Error> {
-    for path in store::journals(Path::new(FOLDER))? {
-        if store::peek(&path)?.knows(entry) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Releases addresses in all pools, and pays the node's debts.
-fn release_where(host: Host<'_>, is_gone: &dyn Fn(&Own) -> bool) -> Result<Vec<IpAddr>, Error> {
-    let (mut released, mut errors) = (Vec::new(), Vec::new());
-    for path in store::journals(Path::new(FOLDER))? {
-        let seen = store::peek(&path)?;
-        let Some(place) = &seen.place else { continue };
-        let concerns = |own: &Own| own.state != State::Used || is_gone(own);
-        if !seen.own.values().any(concerns) && !seen.is_behind() {
-            continue;
-        }
-        match end(place, (host, None), &mut |journal| {
-            steps::release_where(journal, is_gone)
-        }) {
-            Ok(some) => released.extend(some),
-            Err(err) => errors.push(err),
-        }
-    }
-    Error::joined(&errors).map(|()| released)
-}
-
-/// Releases addresses in a pool, and returns them. Without an agent it then pays the node's debts there,
-/// or leaves them to the next call if the API server does not answer. The pod tells a node that has no
-/// name yet which one it is.
-fn end(
-    place: &Place,
-    (host, pod): (Host<'_>, Option<&(String, String)>),
-    release: &mut dyn FnMut(&mut Journal) -> Vec<u128>,
-) -> Result<Vec<IpAddr>, Error> {
-    let folder = Path::new(FOLDER);
-    let mut released = Vec::new();
-    JournalFile::of(folder, &place.name).update(&mut |journal| {
-        journal.place.get_or_insert_with(|| place.clone());
-        released = release(journal);
-    })?;
-    if !store::has_agent(folder, &place.name)
-        && let Err(err) = pay(place, host, pod)
-    {
-        host.log.warn(&err);
-    }
-    Ok(steps::addresses(place.net, &released))
-}
-
-fn pay(place: &Place, host: Host<'_>, pod: Option<&(String, String)>) -> Result<(), Error> {
-    let boot = this_boot()?;
-    let mut way = Way::new(host.servers, &place.kubeconfig, &boot, pod);
-    let node = way.node()?;
-    let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
-    let mut session = Session::open(place, &node, &mut *way.server, &mut journal)?;
-    session.judge_waiting(&is_running, false)?;
-    session.pay()
 }
 
 #[cfg(test)]
