@@ -95,7 +95,7 @@ fn tell(crowd: &Crowd, kind: &str, added: &[Added], start: Instant) {
 
 #[test]
 fn each_pod_of_far_nodes_gets_an_address_of_both_families_outside_the_excluded_networks() {
-    let Some(crowd) = Crowd::new("whereabouts-far", Fault::Flaky(FAR)) else {
+    let Some(crowd) = Crowd::new("whereabouts-slow", Fault::Flaky(FAR)) else {
         return;
     };
     let conf = json!({
@@ -141,7 +141,7 @@ fn each_pod_of_far_nodes_gets_an_address_of_both_families_outside_the_excluded_n
 
 #[test]
 fn far_nodes_with_agents_use_each_address_of_a_range_once() {
-    let Some(crowd) = Crowd::new("whereabouts-far-agents", Fault::Flaky(FAR)) else {
+    let Some(crowd) = Crowd::new("whereabouts-slow-agents", Fault::Flaky(FAR)) else {
         return;
     };
     let agents = crowd.agents();

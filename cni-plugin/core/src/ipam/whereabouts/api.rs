@@ -46,6 +46,8 @@ pub struct Reserved {
     pub container_id: String,
     /// `namespace/name` of the pod, if Whereabouts made it.
     pub podref: String,
+    /// Interface.
+    pub ifname: String,
     /// Node and pool for which braid made it.
     pub of: Option<(String, String)>,
 }
@@ -67,6 +69,7 @@ struct Object {
 struct Spec {
     containerid: String,
     podref: String,
+    ifname: String,
 }
 
 impl Reserved {
@@ -79,17 +82,20 @@ impl Reserved {
             uid: object.metadata.uid,
             container_id: object.spec.containerid,
             podref: object.spec.podref,
+            ifname: object.spec.ifname,
         })
     }
 
     /// True if it is the reservation of an entry of this node in a pool. An address that goes from one
     /// container of the node to the next keeps its reservation. That of a claim is another's, and so is
-    /// that of a pool that overlaps.
+    /// that of a pool that overlaps, unless the same interface has the address there.
     pub fn is_of(&self, entry: &Entry, node: &Node, pool: &str) -> bool {
         let is_holders = self.container_id == entry.holder(node);
         if let Some((of_node, of_pool)) = &self.of {
             let is_claims = entry.claim().is_some() || self.container_id.starts_with(CLAIM);
-            return *of_node == node.name && of_pool == pool && (is_holders || !is_claims);
+            let is_interfaces = is_holders && self.ifname == entry.ifname;
+            let is_pools = of_pool == pool && (is_holders || !is_claims);
+            return *of_node == node.name && (is_pools || is_interfaces);
         }
         if self.container_id.is_empty() {
             return !entry.podref.is_empty() && self.podref == entry.podref;

@@ -262,6 +262,7 @@ impl Api for Seat {
                     uid: found["uid"].as_str().unwrap_or_default().to_owned(),
                     container_id: found["id"].as_str().unwrap_or_default().to_owned(),
                     podref: found["podref"].as_str().unwrap_or_default().to_owned(),
+                    ifname: String::new(),
                     of: serde_json::from_value(found["of"].clone()).ok(),
                 }))
             },
