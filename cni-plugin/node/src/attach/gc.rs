@@ -9,7 +9,7 @@ use super::recorded::host_locals;
 use super::unrecorded::forget_unlisted;
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
-use crate::ipam::{Kept, host_local, whereabouts};
+use crate::ipam::{Kept, host_local};
 use crate::store::holder::is_alive;
 use crate::store::record::Record;
 use braid_core::cni::{Command, Error, Owner, Request};
@@ -131,10 +131,15 @@ pub fn collect_networks<'c>(
                 owners.push(owner.clone());
             }
         }
-        if valid.is_list() {
-            owners.extend(holders(chain, valid));
-        }
         let listed = if valid.is_list() {
+            match holders(chain, valid) {
+                Ok(holders) => owners.extend(holders),
+                // Without them, addresses of live containers would be freed.
+                Err(err) => {
+                    errors.push(err);
+                    continue;
+                }
+            }
             Kept::Listed(&owners)
         } else {
             Kept::NotGone
@@ -204,7 +209,7 @@ pub fn mend(features: &[Feature], host: &mut dyn Host) {
 
 /// Returns the owners of all leases and cluster-wide addresses that belong to valid containers, with or
 /// without a record.
-fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
+fn holders(chain: &Chain, valid: &Valid) -> Result<Vec<Owner>, Error> {
     let mut holders = Vec::new();
     for (_, config) in host_locals(chain) {
         for lease in host_local::read_leases(&config.path()).unwrap_or_default() {
@@ -215,16 +220,13 @@ fn holders(chain: &Chain, valid: &Valid) -> Vec<Owner> {
             }
         }
     }
-    if chain
-        .items
-        .iter()
-        .any(|item| item.conf.ipam == "whereabouts")
-    {
-        // GC of this IPAM reads the same files, and fails if it cannot.
-        let owners = whereabouts::owners().unwrap_or_default().into_iter();
-        let is_its =
-            |owner: &Owner| owner.network == chain.network() && valid.has(&owner.container_id);
-        holders.extend(owners.filter(is_its));
+    for item in &chain.items {
+        if let AddressSource::Ours(ipam) = &item.addresses {
+            let mut owners = ipam.owners()?;
+            owners
+                .retain(|owner| owner.network == chain.network() && valid.has(&owner.container_id));
+            holders.extend(owners);
+        }
     }
-    holders
+    Ok(holders)
 }

@@ -70,6 +70,12 @@ pub trait Ipam: Debug {
         Ok(())
     }
 
+    /// Returns the attachments of all networks with addresses in journals of this IPAM. Leases of
+    /// host-local are in the folders of their networks instead.
+    fn owners(&self) -> Result<Vec<Owner>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Dry run: returns the lease that [`Ipam::reserve`] would give a new owner now. Writes and
     /// reserves nothing.
     fn peek(&self, host: Host<'_>) -> Result<Lease, Error>;

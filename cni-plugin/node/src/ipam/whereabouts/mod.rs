@@ -285,6 +285,10 @@ impl Ipam for WhereaboutsConfig {
         config.reserve(&claimed::owner(&owner.network, &claim.owner), host)
     }
 
+    fn owners(&self) -> Result<Vec<Owner>, Error> {
+        owners()
+    }
+
     fn keeps_claims(&self) -> bool {
         true
     }
