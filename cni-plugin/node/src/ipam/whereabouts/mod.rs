@@ -15,6 +15,7 @@ mod probed;
 mod release;
 mod requests;
 mod reservations;
+mod reserve;
 pub mod session;
 pub mod store;
 pub mod tender;

@@ -10,11 +10,10 @@
 //!  no address is free: GET the Nodes of the pool ─► PATCH pool without the entries of those gone
 //! ```
 
-use super::requests::{failed, free_node};
+use super::requests::failed;
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
-use braid_core::ipam::whereabouts::fence;
 use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, Reservation, State};
 use braid_core::ipam::whereabouts::names::{address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
@@ -25,10 +24,6 @@ use std::net::IpAddr;
 
 /// Largest number of changes for one call. Each further one follows a change by another node.
 pub(super) const TRIES: usize = 100;
-/// Number of times that addresses with a reservation and without an entry are tried again.
-const ROUNDS: usize = 5;
-/// Number of free addresses from which one is chosen after a conflict.
-const SPREAD: usize = 16;
 
 /// Work on a pool.
 pub struct Session<'a> {
@@ -71,94 +66,6 @@ impl<'a> Session<'a> {
             refused: BTreeSet::new(),
             conflicts: 0,
         })
-    }
-
-    /// ADD: reserves an address for an attachment: the `requested` one, that of its claim, the last one
-    /// of its pod, or the next free one. After an error the journal owes the address that may be reserved.
-    pub fn reserve(
-        &mut self,
-        asker: Asker<'_>,
-        range: &PoolRange,
-        requested: Option<IpAddr>,
-    ) -> Result<IpAddr, Error> {
-        let (entry, pod) = (asker.entry, asker.pod);
-        let boot = self.node.boot.clone();
-        let mut found = None;
-        self.update(&mut |journal| {
-            found = steps::take((journal, range, requested), asker, &boot);
-        })?;
-        if let Some(found) = found {
-            return self.address(found);
-        }
-        // Another node may have used the claim since, or had the pod.
-        let is_new = pod.is_some_and(|pod| self.journal.last_of(pod).is_none());
-        if entry.claim().is_some() || is_new || !self.journal.has_pool() {
-            self.read(true)?;
-        }
-        if steps::has_last(&self.journal, asker, range) && self.journal.is_behind() {
-            self.settle()?;
-        }
-        let (mut has_fenced, mut rounds) = (false, 0);
-        for _ in 0..TRIES {
-            let part = steps::part(&self.journal, range);
-            let claimed = self.journal.claimed(entry, range, requested);
-            let candidate = || self.candidate(part.as_ref()?, requested, asker);
-            let Some(at) = claimed.or_else(candidate) else {
-                // Addresses that the node owes are free after they are paid.
-                if self.journal.is_behind() {
-                    self.settle()?;
-                } else if self.pool.is_none() {
-                    self.read(true)?;
-                } else if let Some(err) = steps::too_far(&self.journal, range, requested) {
-                    return Err(err);
-                } else if !has_fenced {
-                    self.fence()?;
-                    has_fenced = true;
-                } else if !self.refused.is_empty() && rounds < ROUNDS {
-                    // The reservation may be of a call that does not get the address, and goes.
-                    self.refused.clear();
-                    self.pool = None;
-                    rounds += 1;
-                } else {
-                    return Err(self.full(range, requested));
-                }
-                continue;
-            };
-            let part = part.unwrap_or_else(|| range.clone());
-            let mut new = self.for_others(at, &part);
-            let mut own = self.own(asker, State::Intent);
-            // Another node has reserved it. One of this node's is asked for again: it may be deleted.
-            let known = self.journal.own.get(&at).map(|own| &own.reservation);
-            if claimed.is_some() && matches!(known, None | Some(Reservation::None)) {
-                own.reservation = Reservation::None;
-            }
-            new.insert(at, own);
-            self.update(&mut |journal| {
-                journal.range = Some(part.clone());
-                journal.taken.remove(&at);
-                steps::use_up(journal, pod, at);
-                journal.own.extend(new.clone());
-            })?;
-            if self.refused_of(&new)?.contains(&at) {
-                // Other nodes have changed the pool since this one has read it.
-                self.read(true)?;
-                continue;
-            }
-            self.settle()?;
-            let is_entered = self.has_entry(at, entry);
-            let state = if is_entered { State::Used } else { State::Owed };
-            self.update(&mut |journal| {
-                journal.stop_waiting(entry);
-                if let Some(own) = journal.own.get_mut(&at) {
-                    own.state = state;
-                }
-            })?;
-            if is_entered {
-                return self.address(at);
-            }
-            self.conflicts += 1;
-        }
-        Err(self.busy())
     }
 
     /// Pays the node's debts: brings the pool's entries of this node up to the journal.
@@ -224,15 +131,12 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Returns free addresses for the other calls that wait.
-    fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
-        // One of them is this call.
-        let others = self.journal.waiting.len().saturating_sub(1);
-        let others = others.saturating_sub(steps::held(&self.journal));
-        self.to_hold(range, others, Some(at))
-    }
-
-    fn to_hold(&self, range: &PoolRange, number: usize, but: Option<u128>) -> BTreeMap<u128, Own> {
+    pub(super) fn to_hold(
+        &self,
+        range: &PoolRange,
+        number: usize,
+        but: Option<u128>,
+    ) -> BTreeMap<u128, Own> {
         let net = self.place.net;
         let is_taken = |address| self.is_taken(address) || offset(net, address) == but;
         let held = Entry::held_by(self.node);
@@ -253,7 +157,7 @@ impl<'a> Session<'a> {
         self.refused_of(&new).map(drop)
     }
 
-    fn own(&self, asker: Asker<'_>, state: State) -> Own {
+    pub(super) fn own(&self, asker: Asker<'_>, state: State) -> Own {
         Own {
             entry: asker.entry.clone(),
             network: asker.network.to_owned(),
@@ -283,57 +187,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Frees the addresses of nodes that are gone, in the pool as last read.
-    fn fence(&mut self) -> Result<(), Error> {
-        let pool = self.pool.take().unwrap_or_default();
-        for (text, note) in pool.notes() {
-            if note.node.name == self.node.name {
-                continue;
-            }
-            let found = self.api.node(&note.node.name);
-            let found = found.map_err(|err| failed("read Node", &note.node.name, &err))?;
-            if !fence::is_gone(&note.node, found.as_ref()) {
-                continue;
-            }
-            let Place {
-                name, net, network, ..
-            } = self.place;
-            free_node(self.api, (name, *net, &[network]), &pool, (text, &note))?;
-        }
-        Ok(())
-    }
-
-    /// Returns the address to try next: the pod's last one, or the node's first free one. After a conflict it is one of the
-    /// next few, since the node that was faster goes on from there too.
-    fn candidate(
-        &self,
-        range: &PoolRange,
-        requested: Option<IpAddr>,
-        asker: Asker<'_>,
-    ) -> Option<u128> {
-        let is_taken = |address: IpAddr| self.is_taken(address);
-        let last = steps::last(&self.journal, asker, range).filter(|last| !is_taken(*last));
-        let free = if let Some(requested) = requested.or(last) {
-            Some(requested).filter(|address| range.contains(*address) && !is_taken(*address))
-        } else {
-            let number = if self.conflicts == 0 { 1 } else { SPREAD };
-            let next: Vec<IpAddr> = steps::free(&self.journal, range, is_taken)
-                .take(number)
-                .collect();
-            let chosen = spread(&asker.entry.id, self.conflicts) % next.len().max(1);
-            next.get(chosen).copied()
-        };
-        offset(self.place.net, free?)
-    }
-
-    fn is_taken(&self, address: IpAddr) -> bool {
+    pub(super) fn is_taken(&self, address: IpAddr) -> bool {
         let at = offset(self.place.net, address);
         at.is_none_or(|at| self.journal.is_taken(at) || self.refused.contains(&at))
     }
 
     /// Makes the pool's entries of this node those of the journal. Then deletes the reservations of
     /// addresses that are owed.
-    fn settle(&mut self) -> Result<(), Error> {
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.reserved.is_empty() {
                 self.update(&mut |_| {})?;
@@ -415,7 +276,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn has_entry(&self, at: u128, entry: &Entry) -> bool {
+    pub(super) fn has_entry(&self, at: u128, entry: &Entry) -> bool {
         let seen = self.journal.seen.as_ref();
         seen.is_some_and(|seen| seen.own.get(&at) == Some(entry))
     }
@@ -430,45 +291,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn full(&self, range: &PoolRange, requested: Option<IpAddr>) -> Error {
-        let name = &self.place.name;
-        let seen = self.journal.seen.clone().unwrap_or_default();
-        // The nodes that hold addresses give them back when they see that none is left.
-        let is_held = |ip: IpAddr| {
-            offset(self.place.net, ip).is_some_and(|at| seen.others.held.contains(&at))
-        };
-        let kind = |is_held| {
-            if is_held {
-                Kind::TryAgain
-            } else {
-                Kind::NoFreeAddress
-            }
-        };
-        if let Some(requested) = requested {
-            let is_held = is_held(requested);
-            let by = if is_held {
-                "held by another node"
-            } else {
-                "in use"
-            };
-            let why = format!("IPPool {name}: address {requested} is {by}");
-            return Error::new(kind(is_held), why);
-        }
-        let entries = self.journal.taken.len() + self.journal.own.len();
-        let (held, claimed) = (seen.others.held.len(), seen.others.claimed);
-        let why = format!(
-            "no address of {}-{} is free: IPPool {name} has {} in use, {held} held for next pods and \
-             {claimed} of claims without a pod; {} are reserved without an entry, and {} networks are \
-             excluded",
-            range.first,
-            range.last,
-            entries.saturating_sub(held + claimed),
-            self.refused.len(),
-            range.exclude.len(),
-        );
-        Error::new(kind(held > 0), why)
-    }
-
     pub(super) fn busy(&self) -> Error {
         let why = format!(
             "IPPool {}: other nodes changed it during each of {TRIES} attempts",
@@ -476,10 +298,4 @@ impl<'a> Session<'a> {
         );
         Error::new(Kind::TryAgain, why)
     }
-}
-
-/// Returns a number that differs between containers, and from one conflict to the next.
-fn spread(id: &str, conflicts: usize) -> usize {
-    let step = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
-    id.bytes().fold(conflicts, step)
 }

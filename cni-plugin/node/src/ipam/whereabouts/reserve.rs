@@ -1,0 +1,271 @@
+//! ADD: an address of a pool for an attachment. Each round decides on one step by the journal and the
+//! pool as last read, and takes it.
+//!
+//! ```text
+//!  next ─► Settle, Read, Fence, Again ─► next
+//!       └► Try(address) ─► journal: Intent ─► reservation ─► pool ─► journal: Used
+//!  no address: Refuse
+//! ```
+
+use super::requests::{failed, free_node};
+use super::session::{Session, TRIES};
+use braid_core::cni::{Error, Kind};
+use braid_core::ipam::whereabouts::fence;
+use braid_core::ipam::whereabouts::journal::{Asker, Own, Place, Reservation, State};
+use braid_core::ipam::whereabouts::names::offset;
+use braid_core::ipam::whereabouts::range::PoolRange;
+use braid_core::ipam::whereabouts::steps;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Number of times that addresses with a reservation and without an entry are tried again.
+const ROUNDS: usize = 5;
+/// Number of free addresses from which one is chosen after a conflict.
+const SPREAD: usize = 16;
+
+/// Next step of an ADD.
+enum Next {
+    /// Bring the pool up to the journal.
+    Settle,
+    Read,
+    /// Free the addresses of nodes that are gone.
+    Fence,
+    /// Try addresses again that had a reservation and no entry.
+    Again,
+    Refuse(Error),
+    Try(u128, Own),
+}
+
+/// Steps of an ADD that are bounded.
+#[derive(Clone, Copy, Default)]
+struct SoFar {
+    has_fenced: bool,
+    /// Number of times that addresses with a reservation were tried again.
+    rounds: usize,
+}
+
+impl Session<'_> {
+    /// ADD: reserves an address for an attachment: the `requested` one, that of its claim, the last one
+    /// of its pod, or the next free one. After an error the journal owes the address that may be reserved.
+    pub fn reserve(
+        &mut self,
+        asker: Asker<'_>,
+        range: &PoolRange,
+        requested: Option<IpAddr>,
+    ) -> Result<IpAddr, Error> {
+        let (entry, pod) = (asker.entry, asker.pod);
+        let boot = self.node.boot.clone();
+        let mut found = None;
+        self.update(&mut |journal| {
+            found = steps::take((journal, range, requested), asker, &boot);
+        })?;
+        if let Some(found) = found {
+            return self.address(found);
+        }
+        // Another node may have used the claim since, or had the pod.
+        let is_new = pod.is_some_and(|pod| self.journal.last_of(pod).is_none());
+        if entry.claim().is_some() || is_new || !self.journal.has_pool() {
+            self.read(true)?;
+        }
+        if steps::has_last(&self.journal, asker, range) && self.journal.is_behind() {
+            self.settle()?;
+        }
+        let mut so_far = SoFar::default();
+        for _ in 0..TRIES {
+            match self.next(asker, range, requested, so_far) {
+                // Addresses that the node owes are free after they are paid.
+                Next::Settle => self.settle()?,
+                Next::Read => self.read(true)?,
+                Next::Fence => {
+                    self.fence()?;
+                    so_far.has_fenced = true;
+                }
+                Next::Again => {
+                    self.refused.clear();
+                    self.pool = None;
+                    so_far.rounds += 1;
+                }
+                Next::Refuse(err) => return Err(err),
+                Next::Try(at, own) => {
+                    if self.enter(at, own, asker, range)? {
+                        return self.address(at);
+                    }
+                }
+            }
+        }
+        Err(self.busy())
+    }
+
+    /// Decides on the next step of an ADD by the journal and the pool as last read.
+    fn next(
+        &self,
+        asker: Asker<'_>,
+        range: &PoolRange,
+        requested: Option<IpAddr>,
+        so_far: SoFar,
+    ) -> Next {
+        let claimed = self.journal.claimed(asker.entry, range, requested);
+        let candidate = || {
+            let part = steps::part(&self.journal, range)?;
+            self.candidate(&part, requested, asker)
+        };
+        if let Some(at) = claimed.or_else(candidate) {
+            let mut own = self.own(asker, State::Intent);
+            // Another node has reserved it. One of this node's is asked for again: it may be deleted.
+            let known = self.journal.own.get(&at).map(|own| &own.reservation);
+            if claimed.is_some() && matches!(known, None | Some(Reservation::None)) {
+                own.reservation = Reservation::None;
+            }
+            return Next::Try(at, own);
+        }
+        if self.journal.is_behind() {
+            return Next::Settle;
+        }
+        if self.pool.is_none() {
+            return Next::Read;
+        }
+        if let Some(err) = steps::too_far(&self.journal, range, requested) {
+            return Next::Refuse(err);
+        }
+        if !so_far.has_fenced {
+            return Next::Fence;
+        }
+        // A reservation may be of a call that does not get the address, and goes.
+        if !self.refused.is_empty() && so_far.rounds < ROUNDS {
+            return Next::Again;
+        }
+        Next::Refuse(self.full(range, requested))
+    }
+
+    /// Enters an address into the pool, with addresses to hold for the calls that wait. Returns false
+    /// if another attachment has it.
+    fn enter(
+        &mut self,
+        at: u128,
+        own: Own,
+        asker: Asker<'_>,
+        range: &PoolRange,
+    ) -> Result<bool, Error> {
+        let part = steps::part(&self.journal, range).unwrap_or_else(|| range.clone());
+        let mut new = self.for_others(at, &part);
+        new.insert(at, own);
+        self.update(&mut |journal| {
+            journal.range = Some(part.clone());
+            journal.taken.remove(&at);
+            steps::use_up(journal, asker.pod, at);
+            journal.own.extend(new.clone());
+        })?;
+        if self.refused_of(&new)?.contains(&at) {
+            // Other nodes have changed the pool since this one has read it.
+            self.read(true)?;
+            return Ok(false);
+        }
+        self.settle()?;
+        let is_entered = self.has_entry(at, asker.entry);
+        let state = if is_entered { State::Used } else { State::Owed };
+        self.update(&mut |journal| {
+            journal.stop_waiting(asker.entry);
+            if let Some(own) = journal.own.get_mut(&at) {
+                own.state = state;
+            }
+        })?;
+        self.conflicts += usize::from(!is_entered);
+        Ok(is_entered)
+    }
+
+    /// Returns free addresses for the other calls that wait.
+    fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
+        // One of them is this call.
+        let others = self.journal.waiting.len().saturating_sub(1);
+        let others = others.saturating_sub(steps::held(&self.journal));
+        self.to_hold(range, others, Some(at))
+    }
+
+    /// Returns the address to try next: the pod's last one, or the node's first free one. After a conflict it is one of the
+    /// next few, since the node that was faster goes on from there too.
+    fn candidate(
+        &self,
+        range: &PoolRange,
+        requested: Option<IpAddr>,
+        asker: Asker<'_>,
+    ) -> Option<u128> {
+        let is_taken = |address: IpAddr| self.is_taken(address);
+        let last = steps::last(&self.journal, asker, range).filter(|last| !is_taken(*last));
+        let free = if let Some(requested) = requested.or(last) {
+            Some(requested).filter(|address| range.contains(*address) && !is_taken(*address))
+        } else {
+            let number = if self.conflicts == 0 { 1 } else { SPREAD };
+            let next: Vec<IpAddr> = steps::free(&self.journal, range, is_taken)
+                .take(number)
+                .collect();
+            let chosen = spread(&asker.entry.id, self.conflicts) % next.len().max(1);
+            next.get(chosen).copied()
+        };
+        offset(self.place.net, free?)
+    }
+
+    /// Frees the addresses of nodes that are gone, in the pool as last read.
+    pub(super) fn fence(&mut self) -> Result<(), Error> {
+        let pool = self.pool.take().unwrap_or_default();
+        for (text, note) in pool.notes() {
+            if note.node.name == self.node.name {
+                continue;
+            }
+            let found = self.api.node(&note.node.name);
+            let found = found.map_err(|err| failed("read Node", &note.node.name, &err))?;
+            if !fence::is_gone(&note.node, found.as_ref()) {
+                continue;
+            }
+            let Place {
+                name, net, network, ..
+            } = self.place;
+            free_node(self.api, (name, *net, &[network]), &pool, (text, &note))?;
+        }
+        Ok(())
+    }
+
+    fn full(&self, range: &PoolRange, requested: Option<IpAddr>) -> Error {
+        let name = &self.place.name;
+        let seen = self.journal.seen.clone().unwrap_or_default();
+        // The nodes that hold addresses give them back when they see that none is left.
+        let is_held = |ip: IpAddr| {
+            offset(self.place.net, ip).is_some_and(|at| seen.others.held.contains(&at))
+        };
+        let kind = |is_held| {
+            if is_held {
+                Kind::TryAgain
+            } else {
+                Kind::NoFreeAddress
+            }
+        };
+        if let Some(requested) = requested {
+            let is_held = is_held(requested);
+            let by = if is_held {
+                "held by another node"
+            } else {
+                "in use"
+            };
+            let why = format!("IPPool {name}: address {requested} is {by}");
+            return Error::new(kind(is_held), why);
+        }
+        let entries = self.journal.taken.len() + self.journal.own.len();
+        let (held, claimed) = (seen.others.held.len(), seen.others.claimed);
+        let why = format!(
+            "no address of {}-{} is free: IPPool {name} has {} in use, {held} held for next pods and \
+             {claimed} of claims without a pod; {} are reserved without an entry, and {} networks are \
+             excluded",
+            range.first,
+            range.last,
+            entries.saturating_sub(held + claimed),
+            self.refused.len(),
+            range.exclude.len(),
+        );
+        Error::new(kind(held > 0), why)
+    }
+}
+
+/// Returns a number that differs between containers, and from one conflict to the next.
+fn spread(id: &str, conflicts: usize) -> usize {
+    let step = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
+    id.bytes().fold(conflicts, step)
+}
