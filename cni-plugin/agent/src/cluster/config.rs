@@ -294,7 +294,11 @@ dra: {enabled: true, include: ['eth*'], capacity: {eth1: 10G}, reserve: 1000000}
             ("log: {level: loud}", "log.level", "unknown variant `loud`"),
             ("dra: {all: true}", "dra.all", "unknown field `all`"),
             ("dra: {include: ['eth[']}", "dra.include[0]", "a pattern"),
-            ("dra: {capacity: {eth1: 1x}}", "dra.capacity.eth1", "10G"),
+            (
+                "dra: {capacity: {eth1: 1x}}",
+                "dra.capacity.eth1",
+                "not a number with a suffix",
+            ),
             ("dra: {reserve: -5}", "dra.reserve", "bits per second"),
         ] {
             let err = parse(text).expect_err(text);

@@ -1,5 +1,7 @@
 //! Rates in bits per second, as Kubernetes writes quantities.
 
+use super::quantity;
+use crate::cni;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt::{self, Display, Formatter};
@@ -13,18 +15,6 @@ const DECIMAL: [(&str, u64); 6] = [
     ("M", 1_000_000),
     ("k", 1_000),
 ];
-/// Suffixes of powers of 1024.
-const BINARY: [(&str, u64); 6] = [
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-];
-/// Most digits of a number.
-const MOST_DIGITS: usize = 19;
-
 /// A rate in bits per second. Shown in Kubernetes' canonical form, in which the API server returns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
@@ -38,26 +28,9 @@ impl Rate {
         Self(u64::from(speed) * 1_000_000)
     }
 
-    /// Parses a whole number of bits per second, such as `10G`, `2.5G` or `64Ki`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let end = text.find(|one: char| one != '.' && !one.is_ascii_digit());
-        let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
-        let unit = if suffix.is_empty() {
-            1
-        } else {
-            let mut units = DECIMAL.iter().chain(&BINARY);
-            units.find(|(name, _)| *name == suffix)?.1
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let is_complete = !whole.is_empty() && fraction.is_empty() != number.contains('.');
-        if !is_complete || whole.len() + fraction.len() > MOST_DIGITS {
-            return None;
-        }
-        let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-        let bits = digits * u128::from(unit);
-        let divisor = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-        let rate = Self(u64::try_from(bits / divisor).ok()?);
-        (bits.is_multiple_of(divisor) && rate <= Self::MAX).then_some(rate)
+    /// Parses a quantity, such as `10G`, `2.5G` or `64Ki`. Rounds up to whole bits.
+    pub fn parse(text: &str) -> Result<Self, cni::Error> {
+        quantity::parse(text).map(Self)
     }
 }
 
@@ -88,8 +61,11 @@ impl<'de> Deserialize<'de> for Rate {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Rate, E> {
+                let rate = Rate::parse(text).map_err(|err| E::custom(err.msg))?;
                 let invalid = || E::invalid_value(Unexpected::Str(text), &self);
-                Rate::parse(text).ok_or_else(invalid)
+                Some(rate)
+                    .filter(|rate| *rate <= Rate::MAX)
+                    .ok_or_else(invalid)
             }
         }
 
@@ -115,27 +91,17 @@ mod tests {
             ("9E", 9_000_000_000_000_000_000, "9E"),
         ] {
             let rate = Rate::parse(text);
-            assert_eq!(rate, Some(Rate(bits)), "{text}");
+            assert_eq!(rate, Ok(Rate(bits)), "{text}");
             assert_eq!(Rate(bits).to_string(), shown);
         }
-        for text in [
-            "",
-            "G",
-            "1 G",
-            "1g",
-            "-1",
-            "1e3",
-            "100m",
-            "0.1",
-            "1.",
-            ".5",
-            "1.2.3",
-            "10E",
-            "1K",
-            "9223372036854775808",
-            "99999999999999999999999999",
+        for (text, why) in [
+            (r#""10 G""#, "not a number with a suffix"),
+            (r#""-1""#, "negative"),
+            (r#""10E""#, "below 2^63"),
+            ("9223372036854775808", "below 2^63"),
         ] {
-            assert_eq!(Rate::parse(text), None, "{text}");
+            let err = serde_json::from_str::<Rate>(text).expect_err(text);
+            assert!(err.to_string().contains(why), "{text}: {err}");
         }
     }
 }

@@ -191,7 +191,10 @@ mod tests {
             (r#"{"includes": []}"#, "unknown field `includes`"),
             (r#"{"include": ["eth["]}"#, "a pattern of link names"),
             (r#"{"capacity": {"": "1G"}}"#, "a pattern of link names"),
-            (r#"{"capacity": {"eth1": "fast"}}"#, "bits per second"),
+            (
+                r#"{"capacity": {"eth1": "fast"}}"#,
+                "quantity \"fast\": not a number",
+            ),
             (r#"{"reserve": -1}"#, "bits per second"),
             (r#"{"enabled": "yes"}"#, "boolean"),
         ] {
