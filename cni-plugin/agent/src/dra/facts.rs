@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 const BUSES: &str = "/sys/bus";
 const LINKS: &str = "/sys/class/net";
 
-/// Reads all links. `addresses` are those of the Node. Speeds are read of links that may be offered.
+/// Reads all links. `addresses` are the Node's. Only links that may be offered have their speed read.
 pub(super) fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
     let failed = |err: &dyn std::fmt::Display| Error::new("read the node's links", err);
     let mut socket = Socket::route().map_err(|err| failed(&err))?;

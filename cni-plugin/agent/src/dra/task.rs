@@ -49,7 +49,7 @@ struct Task {
     /// Last speeds that drivers have reported, in Mbit/s, by index of the link. Without a carrier they
     /// report none.
     speeds: BTreeMap<u32, u32>,
-    /// Contents of which the API server has left out a part, and its slices then.
+    /// Contents that the API server has stored incompletely, and its slices then.
     cut: Option<(Vec<Value>, Vec<Slice>)>,
     /// Links that are not offered, and errors, as they were logged.
     reported: BTreeSet<String>,

@@ -7,8 +7,8 @@ use braid_node::store::holder::is_alive;
 use braid_node::store::record::{Attached, Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of looks at a container whose detection does not end, as without a carrier, after which it
-/// is looked at with the others again.
+/// Maximum number of early looks at a container with an open detection. Without a carrier, a detection
+/// does not end.
 const OPEN_LOOKS: u32 = 10;
 
 /// A new duplicate.

@@ -130,8 +130,8 @@ impl ApiRequest {
         Self::page((kind, None), METADATA, "", next)
     }
 
-    /// Creates a request for a page of the list of all objects of a kind: those of cluster-wide IPAM in
-    /// `namespace`, others in all namespaces. `next` is the token from the previous page; empty for
+    /// Creates a request for a page of the list of all objects of a kind: in `namespace` for the kinds of
+    /// cluster-wide IPAM, in all namespaces for other kinds. `next` is the token from the previous page; empty for
     /// the first page.
     pub(super) fn list_whole(
         kind: ExchangeKind,

@@ -26,6 +26,6 @@ pub mod slice;
 pub const DRIVER: &str = "braid.dev";
 /// Class of devices that one pod has alone.
 pub const WHOLE_CLASS: &str = "whole.braid.dev";
-/// Capacity of a device: what is claimed is reserved, and is the limit in each direction, in bits per
-/// second.
+/// Capacity of a device in bits per second. The claimed part is reserved, and is the limit in each
+/// direction.
 pub const BANDWIDTH: &str = "bandwidth";

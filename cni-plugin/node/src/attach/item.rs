@@ -76,8 +76,8 @@ impl Item {
         matches!(&self.addresses, AddressSource::Ours(ipam) if ipam.is_through_link())
     }
 
-    /// True if the link is created before the addresses are requested: they are acquired through it,
-    /// or other hosts on it are asked for them.
+    /// True if the link is created before the addresses are requested: the addresses are acquired
+    /// through the link, or probed on it.
     pub fn needs_link(&self) -> bool {
         if let (Runner::Native(plugin), AddressSource::Ours(ipam)) = (&self.work, &self.addresses)
             && ipam.probes()

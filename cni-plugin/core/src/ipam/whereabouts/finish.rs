@@ -13,7 +13,7 @@
 //!
 //! An entry of Whereabouts names its pod, and not its node. Its pod must be missing twice, with a pause
 //! between, as a node may still detach the container of a pod that was deleted. The first look is an
-//! annotation of the pool. Both times are those of the machine on which the command runs.
+//! annotation of the pool. Both times come from the clock of the machine on which the command runs.
 
 use super::change::annotation;
 use super::inventory::{Assigned, foreign};
@@ -101,7 +101,7 @@ pub fn used(pools: &[ListedPool], pods: &[FoundPod]) -> Vec<Assigned> {
     used
 }
 
-/// Decides on a pool whose entries of Whereabouts have no pod. `now` is the time since 1970.
+/// Decides on a pool in which no entry of Whereabouts has a pod. `now` is the time since 1970.
 pub fn next(pool: &ListedPool, now: Duration) -> Next<'_> {
     let entries = foreign(pool);
     if entries.is_empty() && pool.pool.is_exclusive() {

@@ -121,8 +121,8 @@ pub fn too_far(journal: &Journal, range: &PoolRange, requested: Option<IpAddr>) 
 }
 
 /// Returns the free addresses of a range in the order in which the node takes them: the lowest first
-/// if it is alone, otherwise those of its own part first; then the last addresses of pods, and those
-/// that were refused.
+/// if it is alone, otherwise its own part first; then the last addresses of pods, and refused
+/// addresses.
 pub fn free<'a>(
     journal: &'a Journal,
     range: &'a PoolRange,

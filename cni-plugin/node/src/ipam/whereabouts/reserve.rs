@@ -111,7 +111,8 @@ impl Session<'_> {
         };
         if let Some(at) = claimed.or_else(candidate) {
             let mut own = self.own(asker, State::Intent);
-            // Another node has reserved it. One of this node's is asked for again: it may be deleted.
+            // Another node has made the reservation. A reservation of this node may be deleted already, so
+            // it is requested again.
             let known = self.journal.own.get(&at).map(|own| &own.reservation);
             if claimed.is_some() && matches!(known, None | Some(Reservation::None)) {
                 own.reservation = Reservation::None;
