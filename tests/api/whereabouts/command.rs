@@ -3,9 +3,8 @@
 use super::{NAMESPACE, Node, addresses, json};
 use braid_core::ipam::whereabouts::last::Last;
 use braid_core::ipam::whereabouts::pool::{Entry, Node as Identity, Note};
-use braid_tests::{Value, binary};
+use braid_tests::Value;
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 
 const POOL: &str = "10.209.0.0-28";
 const OTHER: &str = "whereabouts-command-other";
@@ -60,24 +59,15 @@ fn add_others(node: &Node) {
     server.kubectl(&merge, None);
 }
 
-fn ipam(node: &Node, words: &[&str]) -> Output {
-    Command::new(binary::braid())
-        .arg("ipam")
-        .args(words)
-        .env("KUBECONFIG", &node.kubeconfig)
-        .output()
-        .expect("braid ipam")
-}
-
 fn succeeds(node: &Node, words: &[&str]) -> String {
-    let output = ipam(node, words);
+    let output = node.ipam(words);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// Fails unless the command fails with this text and prints nothing.
 fn fails(node: &Node, words: &[&str], expected: &str) {
-    let output = ipam(node, words);
+    let output = node.ipam(words);
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert!(told.contains(expected), "{told}");

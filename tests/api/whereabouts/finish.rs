@@ -1,27 +1,17 @@
 //! `braid ipam finish` in a namespace of its own: it concerns all pools there.
 
 use super::{Node, addresses, json};
-use braid_tests::{Value, binary};
-use std::process::{Command, Output};
+use braid_tests::Value;
 
 const POOL: &str = "10.210.0.0-28";
 const RESERVATIONS: &str = "overlappingrangeipreservations";
 /// Annotation with the first look.
 const FINISHING: &str = "ipam.braid.io/finishing";
 
-fn ipam(node: &Node, words: &[&str]) -> Output {
-    Command::new(binary::braid())
-        .arg("ipam")
-        .args(words)
-        .env("KUBECONFIG", &node.kubeconfig)
-        .output()
-        .expect("braid ipam")
-}
-
 /// Fails unless the command fails with this text. Returns its output.
 #[track_caller]
 fn fails(node: &Node, words: &[&str], expected: &str) -> String {
-    let output = ipam(node, words);
+    let output = node.ipam(words);
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains(expected), "{told}");
@@ -30,7 +20,7 @@ fn fails(node: &Node, words: &[&str], expected: &str) -> String {
 
 #[track_caller]
 fn succeeds(node: &Node, words: &[&str]) -> Value {
-    let output = ipam(node, &[words, &["-o", "json"]].concat());
+    let output = node.ipam(&[words, &["-o", "json"]].concat());
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }

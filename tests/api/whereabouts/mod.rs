@@ -25,8 +25,9 @@ use crate::proxy::Fault;
 use crate::server::Server;
 use crate::{World, json};
 use braid_testbed::sh;
-use braid_tests::{Call, Ns, Value};
+use braid_tests::{Call, Ns, Value, binary};
 use std::path::Path;
+use std::process::{Command, Output};
 use std::rc::Rc;
 use std::sync::Once;
 
@@ -157,6 +158,16 @@ impl Node {
         let output = self.world.server.try_kubectl(&get, None);
         let is_found = output.status.success();
         is_found.then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// Runs `braid ipam` with the node's account.
+    fn ipam(&self, words: &[&str]) -> Output {
+        Command::new(binary::braid())
+            .arg("ipam")
+            .args(words)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .output()
+            .expect("braid ipam")
     }
 
     /// Returns the entries of a pool: offset and container id.

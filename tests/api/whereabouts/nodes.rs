@@ -134,6 +134,21 @@ impl Crowd {
         NODES * self.pods
     }
 
+    /// Returns the configuration of a foreign plugin with these keys of its IPAM `whereabouts`.
+    pub(super) fn conf(&self, keys: &Value) -> Value {
+        let mut ipam = keys.clone();
+        ipam["type"] = "whereabouts".into();
+        ipam["kubernetes"] = json!({"kubeconfig": self.node.kubeconfig});
+        json!({"cniVersion": "1.0.0", "name": "lan", "type": "sriov", "ipam": ipam})
+    }
+
+    /// Returns the configuration of a range of 10.`net`.0.0/22 with as many addresses as pods.
+    pub(super) fn exact(&self, net: u8) -> Value {
+        let last = self.number();
+        let end = format!("10.{net}.{}.{}", last / 256, last % 256);
+        self.conf(&json!({"range": format!("10.{net}.0.0/22"), "range_end": end}))
+    }
+
     /// Starts an agent on each node, which may do everything.
     pub(super) fn agents(&self) -> Vec<Process> {
         self.node.become_admin();
@@ -234,20 +249,7 @@ fn ten_nodes_use_each_address_of_a_range_once_and_give_all_back() {
     let Some(crowd) = Crowd::new("whereabouts-nodes", Fault::None) else {
         return;
     };
-    // As many addresses as pods.
-    let last = crowd.number();
-    let end = format!("10.236.{}.{}", last / 256, last % 256);
-    let conf = json!({
-        "cniVersion": "1.0.0",
-        "name": "lan",
-        "type": "sriov",
-        "ipam": {
-            "type": "whereabouts",
-            "range": "10.236.0.0/22",
-            "range_end": end,
-            "kubernetes": {"kubeconfig": crowd.node.kubeconfig},
-        },
-    });
+    let (last, conf) = (crowd.number(), crowd.exact(236));
     let id = |mounts: &Mounts, pod: usize| format!("{}-{pod}", mounts.name);
     let start = Instant::now();
     let added = crowd.each(|mounts, pod| mounts.call("ADD", &id(mounts, pod), &conf));

@@ -98,19 +98,10 @@ fn each_pod_of_far_nodes_gets_an_address_of_both_families_outside_the_excluded_n
     let Some(crowd) = Crowd::new("whereabouts-slow", Fault::Flaky(FAR)) else {
         return;
     };
-    let conf = json!({
-        "cniVersion": "1.0.0",
-        "name": "lan",
-        "type": "sriov",
-        "ipam": {
-            "type": "whereabouts",
-            "ipRanges": [
-                {"range": "10.212.0.0/21", "exclude": ["10.212.0.0/29", "10.212.1.0/24", "10.212.3.8/32"]},
-                {"range": "fd42::/64", "exclude": ["fd42::/125", "fd42::10/124"]},
-            ],
-            "kubernetes": {"kubeconfig": crowd.node.kubeconfig},
-        },
-    });
+    let conf = crowd.conf(&json!({"ipRanges": [
+        {"range": "10.212.0.0/21", "exclude": ["10.212.0.0/29", "10.212.1.0/24", "10.212.3.8/32"]},
+        {"range": "fd42::/64", "exclude": ["fd42::/125", "fd42::10/124"]},
+    ]}));
     let start = Instant::now();
     let added = crowd.each(|mounts, pod| add(mounts, pod, &conf));
     tell(&crowd, "of two families without agents", &added, start);
@@ -145,20 +136,7 @@ fn far_nodes_with_agents_use_each_address_of_a_range_once() {
         return;
     };
     let agents = crowd.agents();
-    // As many addresses as pods.
-    let last = crowd.number();
-    let end_of_range = format!("10.213.{}.{}", last / 256, last % 256);
-    let conf = json!({
-        "cniVersion": "1.0.0",
-        "name": "lan",
-        "type": "sriov",
-        "ipam": {
-            "type": "whereabouts",
-            "range": "10.213.0.0/22",
-            "range_end": end_of_range,
-            "kubernetes": {"kubeconfig": crowd.node.kubeconfig},
-        },
-    });
+    let (last, conf) = (crowd.number(), crowd.exact(213));
     let start = Instant::now();
     let added = crowd.each(|mounts, pod| add(mounts, pod, &conf));
     tell(&crowd, "with agents", &added, start);
