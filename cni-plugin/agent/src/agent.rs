@@ -4,15 +4,14 @@ use crate::addresses::{self, Addresses};
 use crate::cluster::config::{Config, Mode};
 use crate::cluster::index::Index;
 use crate::cluster::node::Node;
-use crate::cluster::ranges::Ignored;
 use crate::cluster::services::Services;
 use crate::configuration::Configuration;
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::events::Book;
 use crate::events::networks::{NetworkBook, is_reporter};
 use crate::events::publisher::Publisher;
 use crate::events::repairs::RepairBook;
-use crate::events::{self, Book, Warning};
 use crate::feeds::{self, Change, Feeds};
 use crate::health::{self, Readiness, Reason};
 use crate::log::Log;
@@ -22,11 +21,11 @@ use crate::network::fabric::Wanted;
 use crate::network::flannel::Flannel;
 use crate::network::host::Host;
 use crate::network::masquerade::Masquerade;
-use crate::network::peers::Unrouted;
 use crate::network::vxlan::Underlay;
 use crate::network::{mark, mtu, types};
 use crate::options::Options;
 use crate::repair::pods;
+use crate::reported::Reported;
 use crate::serve::reports::Reports;
 use crate::serve::store::Store;
 use crate::{api, condition, dra, garbage, reconcile, serve, sight};
@@ -199,18 +198,6 @@ struct Agent<'a> {
     readiness: tokio::sync::watch::Sender<Readiness>,
 }
 
-/// Reports that are logged once, not at each comparison.
-#[derive(Debug, Default)]
-struct Reported {
-    ignored: BTreeSet<Ignored>,
-    unrouted: BTreeSet<Unrouted>,
-    networks: BTreeSet<String>,
-    without_range: Reason,
-    /// Reason why no devices are offered.
-    obstacle: Reason,
-    reason: Reason,
-}
-
 impl Agent<'_> {
     /// Follows the objects until a watch ends.
     async fn work(&mut self, mut feeds: Feeds) -> Result<(), Error> {
@@ -297,13 +284,8 @@ impl Agent<'_> {
 
     /// Shows the state in `/readyz`.
     fn show(&self, reason: Reason) {
-        let fault = self.configuration.fault().map(str::to_owned);
-        let obstacle = self.reported.obstacle.as_ref();
-        let obstacle = obstacle.map(|why| format!("no devices are offered: {why}"));
-        self.readiness.send_replace(Readiness {
-            reason,
-            remarks: fault.into_iter().chain(obstacle).collect(),
-        });
+        let remarks = self.reported.remarks(self.configuration.fault());
+        self.readiness.send_replace(Readiness { reason, remarks });
     }
 
     /// Publishes events about conditions that need an administrator.
@@ -315,27 +297,7 @@ impl Agent<'_> {
         let Some(own) = self.index.node(&self.options.node_name) else {
             return;
         };
-        let mut warnings = BTreeSet::new();
-        let mut warn = |reason, note: String| warnings.insert(Warning { reason, note });
-        for ignored in &self.reported.ignored {
-            let note = format!("Node {}: {ignored}", ignored.node);
-            warn(events::Reason::IgnoredRange, note);
-        }
-        for note in &self.reported.networks {
-            warn(events::Reason::ForeignNetwork, note.clone());
-        }
-        if let Some(fault) = self.configuration.fault() {
-            warn(events::Reason::InvalidConfiguration, fault.to_owned());
-        }
-        if let Some(note) = &self.reported.without_range {
-            warn(events::Reason::NoPodRange, note.clone());
-        }
-        // Before the node is ready, there is no conflist yet.
-        if self.reported.reason.is_none()
-            && let Some(why) = &self.reported.obstacle
-        {
-            warn(events::Reason::NotOffered, why.clone());
-        }
+        let warnings = self.reported.warnings(self.configuration.fault());
         let now = Timestamp::now();
         let mut posts = self.events.posts(&warnings, own, now);
         posts.extend(self.repairs.posts(&report.news, own, now));
@@ -421,7 +383,7 @@ impl Agent<'_> {
         };
         if network.source.is_some() && config.mode == Mode::Auto {
             self.host.clear().await?;
-            self.report(Vec::new(), Vec::new());
+            self.reported.report(Vec::new(), Vec::new());
             self.credentials.renew(&self.client, &own).await?;
             return self.write_conflist(&network, None);
         }
@@ -463,7 +425,7 @@ impl Agent<'_> {
             let underlay = Underlay::of(&own.addresses);
             (Vec::new(), mtu::of_pods(config, underlay, uplink.mtu))
         });
-        self.report(outcome.ignored, outcome.unrouted);
+        self.reported.report(outcome.ignored, outcome.unrouted);
         let failed = outcome.failed;
         // After a request without an answer, the other changes were not tried.
         if self.host.is_dead()
@@ -564,17 +526,5 @@ impl Agent<'_> {
             tracing::info!(path = %path.display(), "wrote the conflist");
         }
         Ok(None)
-    }
-
-    fn report(&mut self, ignored: Vec<Ignored>, unrouted: Vec<Unrouted>) {
-        let (ignored, unrouted) = (BTreeSet::from_iter(ignored), BTreeSet::from_iter(unrouted));
-        for it in ignored.difference(&self.reported.ignored) {
-            tracing::warn!(node = it.node, reason = %it, "ignored a pod range");
-        }
-        for it in unrouted.difference(&self.reported.unrouted) {
-            tracing::warn!(node = it.node, range = %it.range, reason = it.reason, "set no route");
-        }
-        self.reported.ignored = ignored;
-        self.reported.unrouted = unrouted;
     }
 }

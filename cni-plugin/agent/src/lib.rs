@@ -45,6 +45,7 @@ pub mod reconcile;
 mod recorded;
 mod removal;
 pub mod repair;
+mod reported;
 pub mod serve;
 mod sight;
 pub mod watch;
