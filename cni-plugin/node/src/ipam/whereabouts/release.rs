@@ -4,7 +4,7 @@ use super::session::Session;
 use super::store::{self, FOLDER, JournalFile};
 use super::way::{Way, this_boot};
 use crate::ipam::Host;
-use braid_core::cni::{Error, Owner};
+use braid_core::cni::{Error, Kind, Owner};
 use braid_core::ipam::whereabouts::api::Store;
 use braid_core::ipam::whereabouts::journal::{Journal, Own, Place, State};
 use braid_core::ipam::whereabouts::pool::Entry;
@@ -111,7 +111,10 @@ impl<'a> Payer<'a> {
         }
         if let Err(err) = self.try_to_pay(place) {
             self.host.log.warn(&err);
-            self.silent.insert(place.kubeconfig.clone());
+            // An error of this pool alone does not concern others.
+            if err.kind == Kind::TryAgain {
+                self.silent.insert(place.kubeconfig.clone());
+            }
         }
     }
 
