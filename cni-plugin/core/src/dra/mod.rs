@@ -16,6 +16,7 @@ pub mod network_keys;
 pub mod nic;
 pub mod parameters;
 pub mod pod_claims;
+pub mod prepared;
 pub mod quantity;
 pub mod rate;
 pub mod settings;
