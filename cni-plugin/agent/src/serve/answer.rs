@@ -25,7 +25,7 @@ const ASKED: usize = 64;
 /// Longest time in which a status counts as a request at work. A call waits less.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(500);
 /// Requests to the API at a time for one answer.
-const CONCURRENT: usize = 8;
+pub(super) const CONCURRENT: usize = 8;
 
 /// Caches, and the API behind them.
 pub(super) struct Server {
@@ -64,6 +64,10 @@ impl Server {
             }
             AgentRequest::Networks(networks) => self.networks(networks, &mut answer).await,
             AgentRequest::Claim(claim) => self.claim(&claim, &mut answer).await,
+            AgentRequest::ResourceClaims { pod, uid } => {
+                let line = self.resource_claims(&pod, &uid).await;
+                answer.push_str(&line);
+            }
             AgentRequest::Publish(publication) => {
                 self.reports.publish(&publication);
                 if publication.status.is_some() {

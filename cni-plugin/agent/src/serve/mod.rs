@@ -11,6 +11,7 @@ mod copies;
 mod feed;
 mod publish;
 pub(crate) mod reports;
+mod resource_claims;
 mod socket;
 mod stale;
 pub(crate) mod store;

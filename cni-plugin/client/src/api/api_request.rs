@@ -2,6 +2,7 @@
 
 use super::object;
 use super::session::Failure;
+use braid_core::cni::{self, Kind};
 use braid_core::k8s::source::{Event, SourceError};
 use braid_core::k8s::{IpamClaim, ObjectName};
 use braid_node::source::client::protocol::{Exchange, ExchangeKind, Verb};
@@ -27,6 +28,7 @@ pub(super) enum ObjectKind {
     Pod,
     Nad,
     Claim,
+    ResourceClaim,
     Event,
     Slice,
     Pool,
@@ -45,6 +47,7 @@ impl ObjectKind {
             Self::Pod => "pod",
             Self::Nad => "NetworkAttachmentDefinition",
             Self::Claim => "IPAMClaim",
+            Self::ResourceClaim => "ResourceClaim",
             Self::Event => "event of pod",
             Self::Slice => "ResourceSlice",
             Self::Pool => "IPPool",
@@ -63,6 +66,7 @@ impl ObjectKind {
             Self::Pod => ("api/v1", "pods"),
             Self::Nad => ("apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
             Self::Claim => ("apis/k8s.cni.cncf.io/v1alpha1", "ipamclaims"),
+            Self::ResourceClaim => ("apis/resource.k8s.io/v1", "resourceclaims"),
             Self::Event => ("apis/events.k8s.io/v1", "events"),
             Self::Slice => ("apis/resource.k8s.io/v1", "resourceslices"),
             Self::Pool => (WHEREABOUTS, "ippools"),
@@ -408,6 +412,15 @@ impl ApiRequest {
                 self.verb,
                 self.what()
             ),
+        }
+    }
+
+    /// Returns the error for an object with a value that braid refuses.
+    pub(super) fn refused(&self, err: &cni::Error) -> SourceError {
+        let why = format!("{} {}: {err}", self.verb, self.what());
+        match err.kind {
+            Kind::TryAgain => SourceError::Passing { why },
+            _ => SourceError::Lasting { why },
         }
     }
 

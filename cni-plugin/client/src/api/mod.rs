@@ -22,6 +22,8 @@ pub use object::annotation as annotation_patch;
 use crate::runtime;
 use access::Credentials;
 use api_request::{ApiRequest, ObjectKind};
+use braid_core::dra::claim::Claim;
+use braid_core::dra::pod_claims::PodClaims;
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object as parse};
@@ -304,6 +306,12 @@ impl Source for Api {
         })
     }
 
+    fn resource_claims(&mut self, pod: &ObjectName, uid: &str) -> Result<Vec<Claim>, SourceError> {
+        self.ask(self.limits.call, async |session| {
+            get_resource_claims(session, pod, uid).await
+        })
+    }
+
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
         self.ask(self.limits.call, async |session| {
             let (mut all, mut ask) = (Vec::new(), ApiRequest::slices(node, driver, "")?);
@@ -330,6 +338,31 @@ async fn get_claim(session: &Session<'_>, name: &ObjectName) -> Result<IpamClaim
     let ask = ApiRequest::get(ObjectKind::Claim, name)?;
     let body = session.send(&ask).await?;
     parse::claim(name, &body).map_err(|err| ask.unreadable(&err))
+}
+
+async fn get_resource_claims(
+    session: &Session<'_>,
+    pod: &ObjectName,
+    uid: &str,
+) -> Result<Vec<Claim>, SourceError> {
+    let ask = ApiRequest::of_pod(pod, uid)?;
+    let body = session.send(&ask).await?;
+    let claims = PodClaims::parse(&body).map_err(|err| ask.refused(&err))?;
+    if claims.uid != uid {
+        return Err(ask.is_another());
+    }
+    let each = claims.names.into_iter().map(async |name: String| {
+        let name = ObjectName {
+            namespace: pod.namespace.clone(),
+            name,
+        };
+        let ask = ApiRequest::get(ObjectKind::ResourceClaim, &name)?;
+        let body = session.send(&ask).await?;
+        Claim::parse(&body).map_err(|err| ask.refused(&err))
+    });
+    let mut claims: Vec<Claim> = iter(each).buffered(CONCURRENT).try_collect().await?;
+    claims.retain(|claim| !claim.shares.is_empty());
+    Ok(claims)
 }
 
 /// True if the claim `now` has the status of `wanted`. A CRD without `ownerPod` drops that field.

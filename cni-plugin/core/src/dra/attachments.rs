@@ -6,6 +6,7 @@ use super::device::Form;
 use super::message::about;
 use super::parameters::Parameters;
 use crate::cni::{Error, Json};
+use crate::k8s::claimed::ClaimedDevice;
 use crate::k8s::nad::{Definition, Found};
 use crate::k8s::request::{self, BuiltIn, Rules};
 use crate::k8s::select::Choice;
@@ -155,9 +156,10 @@ impl Attachment {
             is_default: false,
             origin: match &nad {
                 Some(object) => Origin::Nad(object.clone()),
-                None => Origin::Inline(self.named()),
+                None => Origin::Inline(Json::object_of([])),
             },
             selection: Some(selection),
+            claimed: Some(self.device()),
         };
         // A resource in the annotation of a NetworkAttachmentDefinition would add another device.
         let found = Found {
@@ -187,11 +189,23 @@ impl Attachment {
         }
     }
 
-    /// Returns an object with the name of the network for messages.
-    fn named(&self) -> Json {
-        let request = &self.share.request;
-        let name = format!("of claim {}, request {request:?}", self.claim);
-        Json::object_of([("name", name.into())])
+    /// Returns the device of the claim.
+    fn device(&self) -> ClaimedDevice {
+        let Share {
+            request,
+            pool,
+            device,
+            share_id,
+            bandwidth: _,
+        } = &self.share;
+        ClaimedDevice {
+            claim: self.claim.clone(),
+            claim_uid: self.claim_uid.clone(),
+            request: request.clone(),
+            pool: pool.clone(),
+            device: device.clone(),
+            share_id: share_id.clone(),
+        }
     }
 }
 

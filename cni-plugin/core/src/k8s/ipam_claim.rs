@@ -212,6 +212,7 @@ mod tests {
             resource: None,
             device: None,
             requests: None,
+            claimed: None,
         }
     }
 

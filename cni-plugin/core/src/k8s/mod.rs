@@ -9,6 +9,7 @@
 //! ```
 
 pub mod annotation;
+pub mod claimed;
 pub mod default_route;
 pub mod device_info;
 pub mod dynamic;

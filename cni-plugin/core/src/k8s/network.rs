@@ -1,6 +1,7 @@
 //! One network of a pod, ready to be attached: its configuration, its interface and the pod's
 //! requests.
 
+use super::claimed::ClaimedDevice;
 use super::device_info::Device;
 use super::nad::Definition;
 use super::{ObjectName, request};
@@ -40,11 +41,13 @@ pub struct Network {
     pub resource: Option<String>,
     /// Id of its device: the one that the pod requests, or one of the resource.
     pub device: Option<String>,
-    /// All requests of the pod to this network ([`Selection::requests`]); `None` if the pod did not
-    /// select it.
+    /// All requests of the pod to this network ([`Selection::requests`]); `None` if the pod's annotation
+    /// did not select it.
     ///
     /// [`Selection::requests`]: super::selection::Selection::requests
     pub requests: Option<Json>,
+    /// Device of a resource claim on which the network is, if any.
+    pub claimed: Option<ClaimedDevice>,
 }
 
 impl Network {

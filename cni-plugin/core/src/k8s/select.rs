@@ -1,6 +1,7 @@
 //! Choice of a pod's networks, in the order they are attached, from the settings, the pod's
 //! selections and the network definitions.
 
+use super::claimed::ClaimedDevice;
 use super::nad::Found;
 use super::network::Network;
 use super::request::{self, Rules};
@@ -20,6 +21,8 @@ pub struct Choice {
     pub origin: Origin,
     /// The pod's selection; `None` if the pod did not select the network.
     pub selection: Option<Selection>,
+    /// Device of a resource claim on which the network is; the claim then has the requests.
+    pub claimed: Option<ClaimedDevice>,
 }
 
 impl Choice {
@@ -29,6 +32,7 @@ impl Choice {
             is_default: false,
             origin,
             selection: None,
+            claimed: None,
         }
     }
 
@@ -38,6 +42,7 @@ impl Choice {
             is_default,
             origin: Origin::Nad(selection.object.clone()),
             selection: Some(selection),
+            claimed: None,
         }
     }
 
@@ -56,6 +61,9 @@ impl Choice {
 
     /// Returns the network's name for messages.
     fn name(&self) -> String {
+        if let Some(ClaimedDevice { claim, request, .. }) = &self.claimed {
+            return format!("claim {claim}: request {request:?}");
+        }
         let network = match &self.origin {
             Origin::Inline(json) => json
                 .str("name")
@@ -187,7 +195,9 @@ fn network(
     let (mut default_route, mut ipam_claim, mut device) = (None, None, None);
     let mut requests = None;
     if let Some(selection) = wanted.selection {
-        requests = Some(selection.requests()).filter(|_| !is_default);
+        // An edit of the pod's annotation does not change what a claim requests.
+        let is_of_annotation = !is_default && wanted.claimed.is_none();
+        requests = is_of_annotation.then(|| selection.requests());
         refuse_two_sources(&selection, is_default)?;
         cni_args = request::serve(&selection, &mut definition, rules)?;
         for (capability, _, value) in selection.runtime_config() {
@@ -215,6 +225,7 @@ fn network(
         resource,
         device,
         requests,
+        claimed: wanted.claimed,
     })
 }
 

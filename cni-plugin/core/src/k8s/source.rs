@@ -1,10 +1,11 @@
-//! Access to Kubernetes objects: reads pods, NetworkAttachmentDefinitions (NADs) and IPAMClaims,
-//! and writes their status.
+//! Access to Kubernetes objects: reads pods, NetworkAttachmentDefinitions (NADs) and claims, and writes
+//! the status of pods and `IPAMClaim`s.
 
 use super::dynamic::Offered;
 use super::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod, status};
 use crate::cni::Json;
 use crate::cni::trace::TraceId;
+use crate::dra::claim::Claim;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -177,6 +178,10 @@ pub trait Source {
     /// subresource. If another writer has changed the claim since it was read, writes nothing and
     /// returns a temporary error.
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError>;
+
+    /// Reads the `ResourceClaim`s of the pod with this uid that have devices of this driver, in the order
+    /// of the pod.
+    fn resource_claims(&mut self, pod: &ObjectName, uid: &str) -> Result<Vec<Claim>, SourceError>;
 
     /// Reads the devices on a node that a driver publishes in ResourceSlices.
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError>;

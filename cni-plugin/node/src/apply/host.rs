@@ -4,17 +4,19 @@ use super::executor::{OnError, Report, execute};
 use super::observe::observe;
 use super::{by_owner, features, repair};
 use crate::effect::{shaping, xsk_guard};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, link};
 use crate::log::Log;
 use crate::source::files;
 use crate::store::holder::is_alive;
 use crate::store::record::{self, Folder, Record};
 use crate::store::root::{NODE, Root};
 use crate::sys::boot;
+use crate::sys::netlink::Socket;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Context, Error};
 use braid_core::cni;
 use braid_core::k8s::on_disk::DiskFile;
+use braid_core::name::IfName;
 use braid_core::plan::facts::{Facts, LinkFact, Need};
 use braid_core::plan::thing::{LinkRef, Shaping};
 use braid_core::plan::{Feature, Step};
@@ -44,6 +46,9 @@ pub trait Machine {
 
     /// Checks that a record could be written.
     fn probe(&self) -> Result<(), Error>;
+
+    /// Returns the names of the links of this process's namespace.
+    fn links(&self) -> Result<Vec<IfName>, Error>;
 
     /// Reads the files of a folder, or the single file at `path`. Returns none if `path` is
     /// missing.
@@ -117,6 +122,13 @@ impl Machine for This {
 
     fn probe(&self) -> Result<(), Error> {
         record::probe()
+    }
+
+    fn links(&self) -> Result<Vec<IfName>, Error> {
+        let mut socket = Socket::route().doing("open a route socket")?;
+        let links = link::list(&mut socket).doing("list links")?;
+        let names = links.iter().map(|(name, _)| IfName::parse(name));
+        Ok(names.filter_map(Result::ok).collect())
     }
 
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {

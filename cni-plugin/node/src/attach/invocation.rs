@@ -217,6 +217,7 @@ impl Wanted {
             default_route: self.default_route.clone(),
             claim: self.claim.as_ref().map(|claim| claim.owner.clone()),
             device: network.and_then(Network::device),
+            claimed: network.and_then(|network| network.claimed.clone()),
             device_file: self.device_file.as_ref().map(|file| file.path.clone()),
             ..new
         }

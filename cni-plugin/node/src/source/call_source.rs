@@ -7,6 +7,7 @@ use super::network_cache;
 use super::trace::of_process;
 use braid_core::cni::Json;
 use braid_core::cni::trace::TraceId;
+use braid_core::dra::claim::Claim;
 use braid_core::k8s::dynamic::Offered;
 use braid_core::k8s::source::{Edit, Event, News, Source, SourceError};
 use braid_core::k8s::{IpamClaim, NETWORK_STATUS, Nad, ObjectName, Pod};
@@ -278,6 +279,20 @@ impl Source for CallSource {
 
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         self.api.fill_claim(claim)
+    }
+
+    fn resource_claims(&mut self, pod: &ObjectName, uid: &str) -> Result<Vec<Claim>, SourceError> {
+        let answer = self.agent.resource_claims(pod, uid).unwrap_or_default();
+        if let Some(claims) = answer.resource_claims {
+            return Ok(claims);
+        }
+        if let Answered::Absent = answer.pod {
+            return Err(SourceError::NotFound {
+                what: format!("pod {pod}"),
+            });
+        }
+        let answer = self.api.resource_claims(pod, uid);
+        self.noted(answer)
     }
 
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {

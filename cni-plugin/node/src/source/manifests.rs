@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, Kubernetes};
 use braid_core::cni::Error;
+use braid_core::dra::claim::Claim;
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Edit, Event, Source, SourceError};
@@ -19,6 +20,8 @@ pub struct Objects {
     pub nads: Vec<Nad>,
     /// `IPAMClaim`s.
     pub claims: Vec<IpamClaim>,
+    /// Resource claims with devices of braid, and their pods.
+    pub resource_claims: Vec<Claim>,
 }
 
 /// Recorded writes to the cluster.
@@ -157,6 +160,15 @@ impl Source for Manifests {
             .claims
             .push((claim.name.clone(), claim.ips.clone()));
         Ok(())
+    }
+
+    fn resource_claims(&mut self, pod: &ObjectName, _uid: &str) -> Result<Vec<Claim>, SourceError> {
+        let mut claims = self.objects.resource_claims.clone();
+        claims.retain(|claim| {
+            let is_of_namespace = claim.name.namespace == pod.namespace;
+            is_of_namespace && claim.pods.iter().any(|of| of.name == pod.name)
+        });
+        Ok(claims)
     }
 
     fn offered(&mut self, _node: &str, _driver: &str) -> Result<Vec<Offered>, SourceError> {

@@ -47,12 +47,12 @@ impl PreparedClaims {
             if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
                 continue;
             }
-            match fs::read(&path).map(|bytes| serde_json::from_slice(&bytes)) {
-                Ok(Ok(claim)) => claims.push(claim),
-                Ok(Err(_)) | Err(_) => {
-                    let uid = path.file_stem().unwrap_or_default();
-                    damaged.push(uid.to_string_lossy().into_owned());
-                }
+            let claim = fs::read(&path).map(|bytes| serde_json::from_slice(&bytes));
+            if let Ok(Ok(claim)) = claim {
+                claims.push(claim);
+            } else {
+                let uid = path.file_stem().unwrap_or_default();
+                damaged.push(uid.to_string_lossy().into_owned());
             }
         }
         Ok((claims, damaged))

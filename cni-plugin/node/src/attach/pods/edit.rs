@@ -113,7 +113,9 @@ pub fn republish(
 /// True if a pod's `network-status` contradicts the record of its container.
 /// `is_gone` is true for a container without a record.
 pub fn is_stale(record: &Record, published: Option<&str>, is_gone: &dyn Fn(&str) -> bool) -> bool {
-    let names: Vec<String> = record.attachments.iter().map(Attached::name).collect();
+    let attachments = record.attachments.iter();
+    let published_here = attachments.filter(|attached| attached.claimed.is_none());
+    let names: Vec<String> = published_here.map(Attached::name).collect();
     status::is_stale(published, &record.key.owner.container_id, &names, is_gone)
 }
 
@@ -173,7 +175,11 @@ impl Editor<'_> {
         for attached in &record.attachments {
             present.push(Present {
                 ifname: &attached.ifname,
-                object: attached.object.as_ref(),
+                // What a claim requests is not the annotation's.
+                object: attached
+                    .object
+                    .as_ref()
+                    .filter(|_| attached.claimed.is_none()),
                 asked: attached.asked.as_ref(),
             });
         }
@@ -413,6 +419,9 @@ impl Editor<'_> {
     fn entries(&self, record: &Record, host: &mut (dyn Host + 'static)) -> Vec<Json> {
         let mut entries = Vec::new();
         for (at, attached) in record.attachments.iter().enumerate() {
+            if attached.claimed.is_some() {
+                continue;
+            }
             let result = attached.result().and_then(Result::ok);
             let mtu = result
                 .as_ref()

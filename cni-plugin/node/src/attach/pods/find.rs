@@ -1,6 +1,7 @@
 //! Search for a pod's networks: the pod and its NetworkAttachmentDefinitions from the API, other
 //! networks from the node's files.
 
+mod claimed;
 mod left;
 
 use super::chained::Chained;
@@ -94,7 +95,7 @@ impl<'a> Finder<'a> {
             .as_ref()
             .map_or("", |pod_ref| pod_ref.name.namespace.as_str());
         let resolved = self
-            .networks(request, namespace, (choices, &nads))
+            .networks(request, (namespace, pod.as_ref()), (choices, &nads))
             .and_then(|networks| {
                 let none = devices::Held::default();
                 self.all_wanted(networks, pod.as_ref(), (attachment, &path), &none)
@@ -127,13 +128,16 @@ impl<'a> Finder<'a> {
     fn networks(
         &mut self,
         request: &Request,
-        namespace: &str,
+        (namespace, pod): (&str, Option<&Pod>),
         (choices, nads): (Vec<Choice>, &[Nad]),
     ) -> Result<Vec<Network>, Error> {
         let mut found = Vec::new();
         for choice in choices {
             let network = self.found(&choice, nads, &request.conf)?;
             found.push((choice, network));
+        }
+        if let Some(pod) = pod {
+            found.extend(self.claimed(pod)?);
         }
         found.extend(self.auxiliary(&request.conf)?);
         let runtime_config = request.conf.json.object("runtimeConfig")?;

@@ -97,7 +97,7 @@ impl Publisher {
         self.pod.as_ref()?;
         verified(attached, None).ok()?;
         let mut entries = Vec::new();
-        for attachment in attached {
+        for attachment in attached.iter().filter(|one| is_published(one)) {
             let network = &attachment.of.network;
             let mtu = match interface_facts::without_mtu(&network.ifname, attachment.result?) {
                 Some(at) => Some(ahead.link(&at)?.mtu),
@@ -139,7 +139,7 @@ impl Publisher {
         let (mut host, before) = (host, pod.annotations.get(NETWORK_STATUS));
         let entries = planned.unwrap_or_else(|| {
             let mut entries = Vec::new();
-            for attachment in attached {
+            for attachment in attached.iter().filter(|one| is_published(one)) {
                 let mtu = host.as_deref_mut().and_then(|host| {
                     interface_facts::mtu(&attachment.of.network, attachment.result?, host)
                 });
@@ -229,7 +229,13 @@ impl Publisher {
 fn is_urgent(attached: &[AttachedNetwork<'_>]) -> bool {
     attached
         .iter()
-        .any(|network| !network.of.network.is_default)
+        .any(|network| !network.of.network.is_default && is_published(network))
+}
+
+/// True if the network is in the pod's status. The agent publishes a network on a device of a resource
+/// claim in the status of the claim.
+fn is_published(attached: &AttachedNetwork<'_>) -> bool {
+    attached.of.network.claimed.is_none()
 }
 
 /// Returns the event about an attached network.

@@ -10,6 +10,7 @@ use crate::store::root::Root;
 use crate::sys::netns::NetNs;
 use crate::{Cause, Error};
 use braid_core::cni;
+use braid_core::dra::claim::Claim;
 use braid_core::k8s::device_info::{self, DP, dp_file};
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::on_disk::DiskFile;
@@ -59,6 +60,7 @@ pub(super) struct Objects {
     pub(super) pods: Vec<Pod>,
     pub(super) nads: Vec<Nad>,
     pub(super) claims: Vec<IpamClaim>,
+    pub(super) resource_claims: Vec<Claim>,
     /// The devices that the kubelet assigned to the pod.
     pub(super) devices: Given,
     /// Devices in ResourceSlices, each with its driver.
@@ -195,6 +197,10 @@ impl Source for Asked {
         Ok(())
     }
 
+    fn resource_claims(&mut self, _pod: &ObjectName, _uid: &str) -> Result<Vec<Claim>, SourceError> {
+        Ok(self.ask()?.resource_claims.clone())
+    }
+
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {
         let cluster = self.ask()?;
         let of_driver = |(of, _): &&(String, Offered)| of == driver && node == "node-1";
@@ -310,6 +316,17 @@ impl Machine for Model {
 
     fn probe(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn links(&self) -> Result<Vec<IfName>, Error> {
+        let state = self.state.borrow();
+        let mut names = Vec::new();
+        for thing in state.shared.iter().chain(&state.own) {
+            if let Thing::Link(link) = thing {
+                names.push(link.at.name.clone());
+            }
+        }
+        Ok(names)
     }
 
     fn files(&self, path: &Path) -> Result<Vec<DiskFile>, cni::Error> {

@@ -5,6 +5,7 @@ mod claims;
 mod devices;
 mod edit;
 mod no_cluster;
+mod resource_claims;
 mod runtime;
 
 use super::model::Model;

@@ -8,6 +8,7 @@ pub mod protocol;
 pub mod report;
 
 use crate::sys::private;
+use braid_core::dra::claim::Claim;
 use braid_core::k8s::source::SourceError;
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, object};
 use nix::errno::Errno;
@@ -56,6 +57,8 @@ pub(super) struct Answer {
     /// Networks; `None` means that the API has none of this name.
     pub(super) networks: BTreeMap<ObjectName, Option<Nad>>,
     pub(super) claim: Answered<IpamClaim>,
+    /// Resource claims of the pod; `None` if the agent does not know them.
+    pub(super) resource_claims: Option<Vec<Claim>>,
     is_published: bool,
     /// The reason why objects are unknown; may be empty.
     why: String,
@@ -128,6 +131,15 @@ impl Agent {
     /// Asks for a claim. `None` if the agent does not answer.
     pub(super) fn claim(&mut self, claim: &ObjectName) -> Option<Answer> {
         self.answer(&AgentRequest::Claim(claim.clone()), claim)
+    }
+
+    /// Asks for the resource claims of a pod. `None` if the agent does not answer.
+    pub(super) fn resource_claims(&mut self, pod: &ObjectName, uid: &str) -> Option<Answer> {
+        let request = AgentRequest::ResourceClaims {
+            pod: pod.clone(),
+            uid: uid.to_owned(),
+        };
+        self.answer(&request, pod)
     }
 
     /// Sends a status to the agent, which publishes it beside the call. `None` if there is no agent.
@@ -398,6 +410,9 @@ impl Answer {
                     answer.claim = Answered::Present(claim);
                 }
                 AnswerLine::NoClaim => answer.claim = Answered::Absent,
+                AnswerLine::ResourceClaims(json) => {
+                    answer.resource_claims = Some(serde_json::from_str(json).ok()?);
+                }
                 AnswerLine::Published => answer.is_published = true,
                 AnswerLine::Unknown(why) => why.clone_into(&mut answer.why),
             }

@@ -49,6 +49,13 @@ pub enum AgentRequest {
     Networks(Vec<ObjectName>),
     /// An IPAMClaim.
     Claim(ObjectName),
+    /// The resource claims with devices of braid of the pod with this uid.
+    ResourceClaims {
+        /// The pod.
+        pod: ObjectName,
+        /// Its uid.
+        uid: String,
+    },
     /// Publish a pod's status and events.
     Publish(Publication),
     /// Remove the status of a failed ADD.
@@ -109,6 +116,13 @@ impl AgentRequest {
             }),
             "networks" => Some(Self::Networks(objects(words)?)),
             "claim" => Some(Self::Claim(object(rest)?)),
+            "resource-claims" => {
+                let (pod, uid) = rest.split_once(' ')?;
+                Some(Self::ResourceClaims {
+                    pod: object(pod)?,
+                    uid: Some(uid).filter(|uid| is_uid(uid))?.to_owned(),
+                })
+            }
             "publish" => {
                 let publication: Publication = serde_json::from_str(rest).ok()?;
                 let is_valid = is_object(&publication.pod) && is_uid(&publication.uid);
@@ -149,6 +163,7 @@ impl Display for AgentRequest {
                 each(f, networks)
             }
             Self::Claim(claim) => write!(f, "claim {claim}"),
+            Self::ResourceClaims { pod, uid } => write!(f, "resource-claims {pod} {uid}"),
             Self::Publish(publication) => write!(f, "publish {}", json(publication)),
             Self::Withdraw(withdrawal) => write!(f, "withdraw {}", json(withdrawal)),
         }
@@ -171,6 +186,8 @@ pub enum AnswerLine<'a> {
     Claim(&'a str),
     /// The API has no such claim.
     NoClaim,
+    /// The pod's resource claims, as a list of [`braid_core::dra::claim::Claim`].
+    ResourceClaims(&'a str),
     /// The status is published, or withdrawn.
     Published,
     /// The reason why the agent does not know the rest.
@@ -190,6 +207,7 @@ impl<'a> AnswerLine<'a> {
             ("no-network", name) => Some(Self::NoNetwork(object(name)?)),
             ("claim", json) => Some(Self::Claim(json)),
             ("no-claim", "") => Some(Self::NoClaim),
+            ("resource-claims", json) => Some(Self::ResourceClaims(json)),
             ("published", "") => Some(Self::Published),
             ("unknown", why) => Some(Self::Unknown(why)),
             _ => None,
@@ -206,6 +224,7 @@ impl Display for AnswerLine<'_> {
             Self::NoNetwork(name) => writeln!(f, "no-network {name}"),
             Self::Claim(json) => writeln!(f, "claim {json}"),
             Self::NoClaim => writeln!(f, "no-claim"),
+            Self::ResourceClaims(json) => writeln!(f, "resource-claims {json}"),
             Self::Published => writeln!(f, "published"),
             Self::Unknown(why) => writeln!(f, "unknown {}", why.replace(char::is_control, " ")),
         }
@@ -262,6 +281,10 @@ mod tests {
             },
             AgentRequest::Networks(vec![name("lan/a")]),
             AgentRequest::Claim(name("default/ip")),
+            AgentRequest::ResourceClaims {
+                pod: name("default/web"),
+                uid: "4f1c-22".into(),
+            },
             AgentRequest::Publish(Publication {
                 pod: name("default/web"),
                 uid: "u".into(),
@@ -292,7 +315,7 @@ mod tests {
     #[test]
     fn anything_but_a_request_is_refused() {
         let long = format!("networks lan/{}", "a".repeat(MAX_LINE));
-        let lines: [&[u8]; 17] = [
+        let lines: [&[u8]; 19] = [
             b"",
             b" ",
             b"\0\xff\xfe",
@@ -306,6 +329,8 @@ mod tests {
             b"networks lan/../x",
             b"networks lan/a\0",
             b"claim lan/a lan/b",
+            b"resource-claims lan/a",
+            b"resource-claims lan/a u v",
             b"publish {",
             br#"publish {"pod":{"namespace":"a/b","name":"c"},"uid":"u","status":"[]"}"#,
             br#"withdraw {"pod":{"namespace":"a","name":"c"},"uid":"","container_id":"4a"}"#,
@@ -345,6 +370,7 @@ mod tests {
             AnswerLine::NoNetwork(name("lan/a")),
             AnswerLine::Claim("{}"),
             AnswerLine::NoClaim,
+            AnswerLine::ResourceClaims("[]"),
             AnswerLine::Published,
             AnswerLine::Unknown("get pod: no connection"),
         ];

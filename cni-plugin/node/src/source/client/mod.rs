@@ -6,6 +6,7 @@ pub mod protocol;
 
 use crate::sys::executable;
 use braid_core::cni::Json;
+use braid_core::dra::claim::Claim;
 use braid_core::k8s::dynamic::{Given, Offered};
 use braid_core::k8s::source::{Edit, Event, News, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
@@ -353,6 +354,13 @@ impl Source for Client {
 
     fn fill_claim(&mut self, claim: &IpamClaim) -> Result<(), SourceError> {
         self.ask(ClientRequest::FillClaim(claim.clone()))
+    }
+
+    fn resource_claims(&mut self, pod: &ObjectName, uid: &str) -> Result<Vec<Claim>, SourceError> {
+        self.ask(ClientRequest::ResourceClaims {
+            pod: pod.clone(),
+            uid: uid.to_owned(),
+        })
     }
 
     fn offered(&mut self, node: &str, driver: &str) -> Result<Vec<Offered>, SourceError> {

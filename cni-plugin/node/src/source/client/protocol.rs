@@ -122,6 +122,13 @@ pub enum ClientRequest {
     ClaimUids,
     /// Write the status of an IPAMClaim.
     FillClaim(IpamClaim),
+    /// The resource claims of a pod with devices of braid.
+    ResourceClaims {
+        /// The pod.
+        pod: ObjectName,
+        /// Its uid.
+        uid: String,
+    },
     /// The devices on a node that a driver publishes.
     Offered {
         /// The node.

@@ -5,6 +5,7 @@ use crate::sys::boot;
 use crate::{Context, Error as NodeError};
 use braid_core::cni::{AddResult, Attachment, Error, Json, Owner, Version};
 use braid_core::k8s::ObjectName;
+use braid_core::k8s::claimed::ClaimedDevice;
 use braid_core::k8s::device_info::Device;
 use braid_core::k8s::settings::PodRef;
 use braid_core::name::IfName;
@@ -123,6 +124,9 @@ pub struct Attached {
     /// Device of the attachment, if its network takes one of a resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
+    /// Device of a resource claim on which the network is, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<ClaimedDevice>,
     /// File with device information about the attachment. DEL deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file: Option<PathBuf>,
@@ -280,6 +284,7 @@ impl Attached {
             result: None,
             claim: None,
             device: None,
+            claimed: None,
             device_file: None,
             left: None,
             is_unsettled: false,

@@ -14,7 +14,7 @@ fn record(machine: &Model) -> Record {
 }
 
 /// Changes the pod's annotation, and gives the pod its networks, as the agent does.
-fn edit(machine: &Model, annotation: &str) -> Result<Edited, Error> {
+pub(super) fn edit(machine: &Model, annotation: &str) -> Result<Edited, Error> {
     let mut cluster = machine.cluster.borrow_mut();
     let annotations = &mut cluster.pods[0].annotations;
     annotations.insert(NETWORKS.to_owned(), annotation.to_owned());

@@ -5,7 +5,7 @@ use crate::attach::tests::assert_nothing_left;
 use braid_core::k8s::NETWORKS;
 
 /// Returns the keys of a configuration with which the runtime passes these annotations.
-fn passing(annotations: &str) -> String {
+pub(super) fn passing(annotations: &str) -> String {
     format!(r#","runtimeConfig":{{"io.kubernetes.cri.pod-annotations":{annotations}}}"#)
 }
 
