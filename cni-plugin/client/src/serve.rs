@@ -108,7 +108,9 @@ impl Lines {
             ClientRequest::Claim(name) => self.done(api.claim(&name)),
             ClientRequest::ClaimUids => self.done(api.claim_uids()),
             ClientRequest::FillClaim(claim) => self.done(api.fill_claim(&claim)),
-            ClientRequest::ResourceClaims { pod, uid } => self.done(api.resource_claims(&pod, &uid)),
+            ClientRequest::ResourceClaims { pod, uid } => {
+                self.done(api.resource_claims(&pod, &uid))
+            }
             ClientRequest::Offered { node, driver } => self.done(api.offered(&node, &driver)),
             ClientRequest::Exchange(exchange) => self.done(api.exchange(&exchange)),
             ClientRequest::Exchanges(exchanges) => self.done(api.exchange_all(&exchanges)),

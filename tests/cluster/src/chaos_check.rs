@@ -8,17 +8,15 @@
 //!   blows      one after the other, each with a ping of its own
 //! ```
 
-mod blows;
-mod churn;
 mod manifests;
 
+use crate::blows::Blow;
+use crate::churn::Churn;
 use crate::flows::{End, Ping, Stream};
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Result, bail, ensure};
-use blows::Blow;
 use braid_testbed::{Cluster, Node, deploy, wait};
-use churn::Churn;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,7 +49,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     cluster.create(&[client, server].map(End::pod))?;
     pods::await_ready(cluster, APP)?;
     let mut stream = Stream::start(cluster, client, server)?;
-    let churn = Churn::new(cluster, &nodes);
+    let churn = Churn::new(cluster, (APP, &nodes), manifests::short_lived);
     thread::scope(|threads| {
         let churning = threads.spawn(|| churn.run());
         let sampling = threads.spawn(|| churn.sample());

@@ -6,10 +6,13 @@
 mod addresses;
 mod agent;
 mod agent_check;
+mod blows;
 mod burst;
 mod chaos_check;
 mod chart_check;
+mod churn;
 mod churn_check;
+mod claims_check;
 mod deploy_check;
 mod flannel_check;
 mod flows;
@@ -97,6 +100,9 @@ enum Verb {
     /// Fail unless pods of both nodes share the range of a network with the IPAM `whereabouts`; needs
     /// `deploy`
     IpamCheck(ipam_check::Options),
+    /// Fail unless pods with resource claims are placed where a link has the claimed bandwidth left,
+    /// and have that rate; needs `deploy`
+    ClaimsCheck(claims_check::Options),
     /// Fail unless `kubectl braid` shows attachments, rates and faults of the nodes as they are;
     /// needs `deploy`
     ViewCheck,
@@ -123,6 +129,7 @@ fn main() -> ExitCode {
         Verb::ChartCheck => chart_check::run(&cluster),
         Verb::DeployCheck => deploy_check::run(&cluster),
         Verb::NetworksCheck(options) => networks_check::run(&cluster, options),
+        Verb::ClaimsCheck(options) => claims_check::run(&cluster, options),
         Verb::IpamCheck(options) => ipam_check::run(&cluster, options),
         Verb::ViewCheck => view_check::run(&cluster),
     });

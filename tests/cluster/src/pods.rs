@@ -27,11 +27,12 @@ pub(crate) const HOT_PLUG: &str = "hot-plug";
 pub(crate) const REPAIR: &str = "repair";
 pub(crate) const CHURN: &str = "churn";
 pub(crate) const IPAM: &str = "ipam";
+pub(crate) const CLAIMS: &str = "claims";
 pub(crate) const MOVE: &str = "move";
 /// Pods that live for one state of a cluster that moves, until those of the next state are Ready.
 pub(crate) const EVEN: &str = "move-even";
 pub(crate) const ODD: &str = "move-odd";
-pub(crate) const APPS: [&str; 17] = [
+pub(crate) const APPS: [&str; 18] = [
     BURST,
     SMOKE,
     LIMIT,
@@ -46,6 +47,7 @@ pub(crate) const APPS: [&str; 17] = [
     REPAIR,
     CHURN,
     IPAM,
+    CLAIMS,
     MOVE,
     EVEN,
     ODD,
@@ -182,7 +184,7 @@ impl<'a> Watch<'a> {
     /// Returns the next events. If the watch has ended early, for example on a slow machine,
     /// restarts it. The new watch reports the existing pods again. For each pod that no longer
     /// exists, this returns a DELETED event.
-    fn read(&mut self) -> Result<Vec<Value>> {
+    pub(crate) fn read(&mut self) -> Result<Vec<Value>> {
         if let Some(line) = self.stream.events.next() {
             let event: Value =
                 serde_json::from_str(&line?).context("parse an event about a pod")?;

@@ -1,13 +1,12 @@
 //! Manifests of the check: two networks, and the pods that come and go.
 
+use crate::churn;
 use crate::pods::{self, CHAOS as APP};
 use anyhow::Result;
 use braid_testbed::{Cluster, Node};
 use serde_json::{Value, json};
 
 const SERVED: &str = "chaos-served";
-/// Start of the message of a container that lacks an interface at its start.
-pub(super) const LACKS: &str = "lacks ";
 
 /// Returns the networks of the check: a macvlan network per node, and a bridge.
 pub(super) fn networks(nodes: &[Node]) -> Vec<Value> {
@@ -43,10 +42,7 @@ pub(super) fn delete(cluster: &Cluster) -> Result<()> {
 /// Returns a pod with two requested networks. Its container ends with a message if an interface or
 /// its address is missing.
 pub(super) fn short_lived(name: &str, node: Node) -> Value {
-    let script = format!(
-        "for link in eth0 net1 net2; do ip -o addr show dev $link 2>&1 | grep -q 'inet ' || \
-         {{ echo \"{LACKS}$link\" > /dev/termination-log; exit 1; }}; done; exec sleep 1000000"
-    );
+    let script = churn::script("eth0 net1 net2");
     let mut pod = pods::on(name, APP, node, pods::spec(&script));
     let requested = format!("{},{SERVED}", lan_of(node));
     pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/networks": requested});

@@ -197,7 +197,11 @@ impl Source for Asked {
         Ok(())
     }
 
-    fn resource_claims(&mut self, _pod: &ObjectName, _uid: &str) -> Result<Vec<Claim>, SourceError> {
+    fn resource_claims(
+        &mut self,
+        _pod: &ObjectName,
+        _uid: &str,
+    ) -> Result<Vec<Claim>, SourceError> {
         Ok(self.ask()?.resource_claims.clone())
     }
 

@@ -46,9 +46,9 @@ impl Finder<'_> {
             return Ok(Vec::new());
         }
         let prepared = PreparedClaims::of(self.machine.root());
-        let is_any = prepared.is_any().map_err(|err| {
-            Error::internal(format!("read the prepared resource claims: {err}"))
-        })?;
+        let is_any = prepared
+            .is_any()
+            .map_err(|err| Error::internal(format!("read the prepared resource claims: {err}")))?;
         if !is_any {
             return Ok(Vec::new());
         }
@@ -58,11 +58,7 @@ impl Finder<'_> {
 
     /// Returns the NetworkAttachmentDefinitions that attachments name. Refuses one that pods of the
     /// namespace may not use, unless an administrator's class names it.
-    fn nads_of(
-        &mut self,
-        attachments: &[Attachment],
-        namespace: &str,
-    ) -> Result<Vec<Nad>, Error> {
+    fn nads_of(&mut self, attachments: &[Attachment], namespace: &str) -> Result<Vec<Nad>, Error> {
         let mut objects: Vec<ObjectName> = Vec::new();
         for attachment in attachments {
             let Some(object) = attachment.nad() else {

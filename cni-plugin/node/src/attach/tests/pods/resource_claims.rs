@@ -74,7 +74,11 @@ fn a_claim_is_attached_beside_annotations_and_is_in_the_record_not_in_the_status
     let attached = attachments(&machine).remove(2);
     let device = attached.claimed.as_ref().expect("a claim");
     assert_eq!(
-        (&device.claim, device.claim_uid.as_str(), device.request.as_str()),
+        (
+            &device.claim,
+            device.claim_uid.as_str(),
+            device.request.as_str()
+        ),
         (&object("a"), "a-uid", "nic")
     );
     let conf = attached.conf.to_string();
@@ -87,7 +91,10 @@ fn a_claim_is_attached_beside_annotations_and_is_in_the_record_not_in_the_status
     );
     let events = machine.cluster.borrow().events.clone();
     let added = "Add data0 [10.7.0.2/24] from braid.dev-lan".to_owned();
-    assert!(events.contains(&("AddedInterface".to_owned(), added)), "{events:?}");
+    assert!(
+        events.contains(&("AddedInterface".to_owned(), added)),
+        "{events:?}"
+    );
     let asked = machine.cluster.borrow().asked;
     del(&machine).expect("detached");
     assert_eq!(machine.cluster.borrow().asked, asked, "DEL asks nobody");
@@ -157,7 +164,11 @@ fn a_claim_that_cannot_be_attached_fails_the_pod_with_an_event() {
     for (claim, more, part) in [
         (claim("a", r#","interface":"eth0""#), "", "eth0"),
         (claim("a", r#","interface":"net1""#), "", "net1"),
-        (claim("a", r#","nad":"other/x","ips":[]"#), isolated, "other/x"),
+        (
+            claim("a", r#","nad":"other/x","ips":[]"#),
+            isolated,
+            "other/x",
+        ),
         (claim("a", r#","nad":"none","ips":[]"#), "", "ns/none"),
         (claim("a", r#","colour":"red""#), "", "colour"),
         (elsewhere, "", "no such link"),

@@ -20,14 +20,14 @@ const IMAGE: &str = concat!("localhost/braid:", env!("CARGO_PKG_VERSION"));
 const OTHER_IMAGE: &str = "localhost/braid:chaos";
 
 /// A disturbance.
-pub(super) struct Blow {
-    pub(super) name: &'static str,
+pub(crate) struct Blow {
+    pub(crate) name: &'static str,
     work: fn(&Cluster, &[Node]) -> Result<()>,
 }
 
 impl Blow {
     /// Returns all disturbances of a cluster. A node restarts only if it has no end of the traffic.
-    pub(super) fn of(nodes: &[Node]) -> Vec<Self> {
+    pub(crate) fn of(nodes: &[Node]) -> Vec<Self> {
         let mut blows = vec![
             blow("agents killed", killed),
             // New pods have no pauses after earlier ends.
@@ -45,7 +45,7 @@ impl Blow {
     }
 
     /// Makes the disturbance and waits until the cluster has recovered.
-    pub(super) fn make(&self, cluster: &Cluster, nodes: &[Node]) -> Result<()> {
+    pub(crate) fn make(&self, cluster: &Cluster, nodes: &[Node]) -> Result<()> {
         (self.work)(cluster, nodes).with_context(|| self.name)?;
         recovered(cluster).with_context(|| format!("after {}", self.name))
     }

@@ -1,8 +1,7 @@
 //! Pods that come and go while the cluster is disturbed, and the rules that they follow at any time.
 
-use super::manifests;
 use crate::addresses;
-use crate::pods::{self, CHAOS as APP};
+use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
 use braid_testbed::sh;
 use braid_testbed::{Cluster, Node, wait};
@@ -17,35 +16,52 @@ const PODS: usize = 2;
 /// node restarts.
 const LIMIT: Duration = Duration::from_mins(4);
 const PAUSE: Duration = Duration::from_secs(1);
+/// Start of the message of a container that lacks an interface at its start.
+const LACKS: &str = "lacks ";
+
 /// Creates and deletes pods until it is stopped.
-pub(super) struct Churn<'a> {
+pub(crate) struct Churn<'a> {
     cluster: &'a Cluster,
+    app: &'a str,
     nodes: &'a [Node],
+    pod: fn(&str, Node) -> Value,
     is_over: AtomicBool,
     pods: AtomicUsize,
     samples: AtomicUsize,
 }
 
 impl<'a> Churn<'a> {
-    pub(super) fn new(cluster: &'a Cluster, nodes: &'a [Node]) -> Self {
+    /// Returns the churn of pods with this label on these nodes. `pod` returns one by its name.
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        (app, nodes): (&'a str, &'a [Node]),
+        pod: fn(&str, Node) -> Value,
+    ) -> Self {
         Self {
             cluster,
+            app,
             nodes,
+            pod,
             is_over: AtomicBool::new(false),
             pods: AtomicUsize::new(0),
             samples: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the number of pods that were Ready.
+    pub(crate) fn count(&self) -> usize {
+        self.pods.load(Ordering::Relaxed)
     }
 
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         println!(
             "{} pods came and went, each with all its interfaces from the start; no address twice in {} samples",
             self.pods.load(Ordering::Relaxed),
@@ -54,7 +70,7 @@ impl<'a> Churn<'a> {
     }
 
     /// Creates and deletes pods, round after round.
-    pub(super) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         for round in 0.. {
             if self.is_over() {
                 break;
@@ -70,8 +86,8 @@ impl<'a> Churn<'a> {
         let mut names = Vec::new();
         for node in self.nodes {
             for number in 0..PODS {
-                let name = format!("chaos-{round}-{node}-{number}");
-                all.push(manifests::short_lived(&name, *node));
+                let name = format!("{}-{round}-{node}-{number}", self.app);
+                all.push((self.pod)(&name, *node));
                 names.push(name);
             }
         }
@@ -97,7 +113,7 @@ impl<'a> Churn<'a> {
     fn await_ready(&self, names: &[String]) -> Result<()> {
         let start = Instant::now();
         loop {
-            let listed = pods::list(self.cluster, APP).unwrap_or_default();
+            let listed = pods::list(self.cluster, self.app).unwrap_or_default();
             let mut waiting = names.to_vec();
             for pod in &listed {
                 ensure_complete(pod)?;
@@ -117,7 +133,7 @@ impl<'a> Churn<'a> {
 
     /// Reads the addresses of all network namespaces once a second. Fails if two of a node have the
     /// same address.
-    pub(super) fn sample(&self) -> Result<()> {
+    pub(crate) fn sample(&self) -> Result<()> {
         while !self.is_over() {
             addresses::ensure_none_twice(self.cluster, self.nodes)?;
             self.samples.fetch_add(1, Ordering::Relaxed);
@@ -127,13 +143,22 @@ impl<'a> Churn<'a> {
     }
 }
 
+/// Returns the script of a container that ends with a message if one of these interfaces or its address
+/// is missing.
+pub(crate) fn script(links: &str) -> String {
+    format!(
+        "for link in {links}; do ip -o addr show dev $link 2>&1 | grep -q 'inet ' || \
+         {{ echo \"{LACKS}$link\" > /dev/termination-log; exit 1; }}; done; exec sleep 1000000"
+    )
+}
+
 fn ensure_complete(pod: &Value) -> Result<()> {
     let container = &pod["status"]["containerStatuses"][0];
     for state in ["state", "lastState"] {
         let message = container[state]["terminated"]["message"].as_str();
         let message = message.unwrap_or_default();
         ensure!(
-            !message.starts_with(manifests::LACKS),
+            !message.starts_with(LACKS),
             "{} {}at its start",
             pod["metadata"]["name"],
             message
