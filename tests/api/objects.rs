@@ -4,8 +4,10 @@ use crate::{World, annotate, annotations, json, steady, uid};
 use braid_core::k8s::source::{Edit, Event, Severity, Source, SourceError};
 use braid_core::k8s::{IpamClaim, Nad, Pod};
 use braid_node::source::client::protocol::Limits;
+use braid_testbed::wait;
 use braid_tests::Value;
 use std::cell::Cell;
+use std::time::Duration;
 
 const STATUS: &str = braid_core::k8s::NETWORK_STATUS;
 
@@ -67,6 +69,93 @@ fn a_pod_is_read_with_uid_annotations_claims_and_networks_in_order() {
     };
     assert_eq!(nads, [nad("on-disk", ""), nad("lan", config)]);
     assert_eq!(world.source().nads(&names).expect("networks"), nads);
+}
+
+/// Creates a claim with a device of this driver, allocated and reserved for the pod.
+fn create_allocated(world: &World, name: &str, driver: &str, pod: &Value) -> Value {
+    let exactly = json!({"deviceClassName": "any"});
+    let spec = json!({"devices": {"requests": [{"name": "nic", "exactly": exactly}]}});
+    let metadata = json!({"name": name});
+    let claim = world.create(
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": metadata, "spec": spec}),
+    );
+    let result = json!({"request": "nic", "driver": driver, "pool": "n1", "device": "eth1",
+        "shareID": "aed5bbdc-6a0b-4a0a-8e3e-0f1f0c0a0b0c", "consumedCapacity": {"bandwidth": "200M"}});
+    let reserved = json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid(pod)});
+    let allocation = json!({"devices": {"results": [result]}});
+    let status = json!({"status": {"allocation": allocation, "reservedFor": [reserved]}});
+    let patch = ["patch", "resourceclaim", name, "-n", &world.namespace];
+    let more = [
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status.to_string(),
+    ];
+    world
+        .server
+        .kubectl(&[&patch[..], &more[..]].concat(), None);
+    claim
+}
+
+/// Returns the credentials of an account that may read pods and claims of the test's namespace, as the
+/// shipped one may where devices are offered.
+fn reader_of_claims(world: &World) -> Value {
+    let (server, namespace) = (world.server, &world.namespace);
+    let (name, of) = ("reads-claims", format!("--namespace={namespace}"));
+    server.kubectl(
+        &["create", "serviceaccount", name, "-n", "kube-system"],
+        None,
+    );
+    let kinds = "--resource=pods,resourceclaims.resource.k8s.io";
+    server.kubectl(&["create", "role", name, &of, "--verb=get", kinds], None);
+    let (role, account) = (
+        format!("--role={name}"),
+        format!("--serviceaccount=kube-system:{name}"),
+    );
+    server.kubectl(&["create", "rolebinding", name, &of, &role, &account], None);
+    let user = format!("--as=system:serviceaccount:kube-system:{name}");
+    let may = [
+        "auth",
+        "can-i",
+        "get",
+        "resourceclaims.resource.k8s.io",
+        &of,
+        &user,
+    ];
+    let may = || Ok(server.try_kubectl(&may, None).status.success());
+    wait::until("the right is there", Duration::from_mins(1), may).expect("a right");
+    json!({"token": server.create_token(name)})
+}
+
+#[test]
+fn resource_claims_of_a_pod_are_read_in_its_order_without_those_of_other_drivers() {
+    let Some(world) = World::new("resource-claims") else {
+        return;
+    };
+    let user = reader_of_claims(&world);
+    let pod = create_pod_with_claims(&world, "web");
+    let read = |uid: &str| {
+        world
+            .api(&user, Limits::default())
+            .resource_claims(&world.name("web"), uid)
+    };
+    let err = read(uid(&pod)).expect_err("no such claims");
+    assert!(matches!(err, SourceError::NotFound { .. }), "{err}");
+    create_allocated(&world, "gpu", "gpu.example.com", &pod);
+    let made = create_allocated(&world, "web-made-x7", "braid.dev", &pod);
+    let claims = read(uid(&pod)).expect("claims");
+    let [claim] = &claims[..] else {
+        panic!("{claims:?}")
+    };
+    assert_eq!(
+        (&claim.name, claim.uid.as_str()),
+        (&world.name("web-made-x7"), uid(&made))
+    );
+    assert_eq!(claim.shares[0].bandwidth, Some(200_000_000));
+    assert_eq!(claim.refuse_second(uid(&pod)), Ok(()));
+    let err = read("another").expect_err("a pod of another uid");
+    assert!(matches!(err, SourceError::NotFound { .. }), "{err}");
 }
 
 #[test]
