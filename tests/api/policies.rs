@@ -1,5 +1,6 @@
 //! Admission policies of the manifest: braid's account acts for the node of its token only.
 
+mod device_status;
 mod slices;
 
 use crate::json;
@@ -107,6 +108,16 @@ impl Nodes {
         let start = Instant::now();
         while request(self).is_ok() {
             assert!(start.elapsed() < PATIENCE, "no policy refuses the request");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until the API server grants a right, which it does some time after its creation.
+    #[track_caller]
+    fn await_right<T>(&self, request: impl Fn(&Self) -> Result<T, Refusal>) {
+        let start = Instant::now();
+        while let Err(refusal) = request(self) {
+            assert!(start.elapsed() < PATIENCE, "refused: {refusal:?}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
