@@ -227,12 +227,13 @@ fn build_tests(args: &Args) -> Result<()> {
 }
 
 /// Builds Kubernetes for the tests with an API server. Builds Multus for the tests in which braid
-/// takes over pods from Multus, promtool for the tests of metrics, and Whereabouts for the tests of
-/// its pools.
+/// takes over pods from Multus, promtool for the tests of metrics, Whereabouts for the tests of its
+/// pools, and a driver to compare claims with.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::promtool()?;
     tools::whereabouts()?;
+    tools::dra_peer()?;
     tools::multus().map(drop)
 }
 

@@ -10,6 +10,7 @@ mod faults;
 mod install;
 mod manifests;
 mod objects;
+mod peer;
 mod placement;
 mod rates;
 mod refusals;
@@ -23,7 +24,7 @@ pub(crate) struct Options {
     /// Seconds for which each direction is measured
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// Bursts of pods with claims, and as many without
+    /// Bursts of pods with claims, as many with claims of another driver, and as many without
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Placement, rates and refusals alone: no disturbances and no bursts

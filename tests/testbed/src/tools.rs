@@ -209,6 +209,20 @@ pub fn whereabouts() -> Result<PathBuf> {
     Ok(program)
 }
 
+/// Returns the path of a small driver of resource claims, made of Kubernetes' Go library for drivers.
+/// Its source is in this checkout, so each call brings the program up to date.
+pub fn dra_peer() -> Result<PathBuf> {
+    let dir = sh::cache().join("tools");
+    let program = dir.join("dra-peer");
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    // A checkout of another owner has no version for Go.
+    let mut go = sh::cmd("go", ["build", "-buildvcs=false", "-trimpath"]);
+    go.args(["-ldflags=-s -w", "-o"]).arg(&program).arg(".");
+    go.current_dir(sh::root().join("tests/testbed/go/dra-peer"));
+    sh::fetch(go.env("CGO_ENABLED", "0")).context("build dra-peer")?;
+    Ok(program)
+}
+
 /// Copies these parts of a module, which is read-only, into the cache. `go.mod` and `go.sum` come
 /// along, so a build has the versions and checksums that the module requires.
 fn copied(module: &Path, name: &str, parts: &[&str]) -> Result<PathBuf> {

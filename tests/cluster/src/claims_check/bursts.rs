@@ -1,7 +1,9 @@
-//! Bursts of pods with a claim each, beside bursts of pods without.
+//! Bursts of pods with a claim each, beside bursts of pods without, and of pods with a claim of another
+//! driver each.
 
 use super::manifests::{APP, INTERFACE, config, devices, pod, share, template};
 use super::objects::await_none;
+use super::peer::{self, Peer};
 use crate::burst::{REST, is_at_rest};
 use crate::pods::{self, Watch};
 use anyhow::{Context, Result, ensure};
@@ -14,35 +16,49 @@ const TEMPLATE: &str = "burst";
 const PODS: usize = 20;
 /// Largest allowed ratio between the medians with and without claims.
 const AT_MOST: f64 = 1.3;
+/// Kinds of bursts: a name, and the template of the claims of each pod.
+const KINDS: [(&str, &[&str]); 3] = [
+    ("without claims", &[]),
+    ("with a claim each", &[TEMPLATE]),
+    ("with a claim of the Go peer each", &[peer::TEMPLATE]),
+];
 
-/// Compares the times from `PodScheduled` to `Ready` of pods with and without claims: the medians of
-/// alternating bursts.
+/// Compares the times from `PodScheduled` to `Ready` of pods without claims, with claims, and with claims
+/// of the peer: the medians of alternating bursts. The peer's is for comparison only.
 pub(super) fn check(cluster: &Cluster, nodes: [Node; 2], rounds: usize) -> Result<()> {
+    if rounds == 0 {
+        return Ok(());
+    }
     let ipam = json!({"type": "host-local", "subnet": "198.18.61.0/24"});
     let keys = json!({"interface": INTERFACE, "network": {"ipam": ipam}});
     let devices = devices(&[share("nic", "eth1", "10M")], &[config(&[], &keys)]);
-    cluster.create(&[template(TEMPLATE, &devices)])?;
-    let mut medians = [Vec::new(), Vec::new()];
+    cluster.create(&[template(TEMPLATE, &devices), peer::template()])?;
+    let peer = Peer::start(cluster, &nodes)?;
+    let mut medians = [const { Vec::new() }; KINDS.len()];
     for round in 0..rounds {
-        // The kinds alternate in being first.
-        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for kind in order {
-            let templates: &[&str] = if kind == 0 { &[] } else { &[TEMPLATE] };
+        for turn in 0..KINDS.len() {
+            // The kinds alternate in being first.
+            let kind = (round + turn) % KINDS.len();
+            let (name, templates) = KINDS[kind];
             let seconds = burst(cluster, nodes, templates)?;
-            println!(
-                "{}: {seconds:.2} s",
-                ["without claims", "with a claim each"][kind]
-            );
+            println!("{name}: {seconds:.2} s");
             medians[kind].push(seconds);
         }
     }
-    let [plain, claimed] = medians.map(median);
+    peer.end()?;
+    judge(medians.map(median))
+}
+
+/// Prints the medians and their ratios. Fails if pods with claims of braid take too long.
+fn judge([plain, claimed, of_peer]: [f64; KINDS.len()]) -> Result<()> {
     let ratio = claimed / plain;
     println!(
-        "{PODS} pods Ready after {plain:.2} s without claims, {claimed:.2} s with: {ratio:.3}, at most {AT_MOST}"
+        "{PODS} pods Ready after {plain:.2} s without claims, {claimed:.2} s with: {ratio:.3}, at most {AT_MOST}; \
+         {of_peer:.2} s with claims of the Go peer: {:.3}",
+        of_peer / plain
     );
     ensure!(
-        rounds == 0 || ratio <= AT_MOST,
+        ratio <= AT_MOST,
         "pods with claims take {ratio:.3} times as long as pods without"
     );
     Ok(())

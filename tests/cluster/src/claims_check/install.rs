@@ -13,6 +13,7 @@ const VALUES: [&str; 4] = [
     "--set-json=dra.include=[\"eth1\",\"eth2\"]",
     "--set-json=dra.capacity={\"eth*\":\"1G\"}",
 ];
+const DRIVER: &str = "braid.dev";
 const LIMIT: Duration = Duration::from_mins(1);
 /// Kinds of the objects of deploy/dra.yaml, which deploy/braid.yaml lacks.
 const DRA: &str = "deploy/dra.yaml";
@@ -56,16 +57,17 @@ pub(super) fn await_devices(cluster: &Cluster, node: Node, expected: &[&str]) ->
     })
 }
 
-/// Returns the names of the devices that a node offers.
+/// Returns the names of the devices that braid offers on a node.
 fn devices(cluster: &Cluster, node: Node) -> Result<Vec<String>> {
     let list = sh::read(&mut cluster.kubectl(["get", "resourceslices", "-o", "json"]))?;
     let list: Value = serde_json::from_str(&list).context("parse the slices")?;
     let mut names = Vec::new();
     for slice in list["items"].as_array().into_iter().flatten() {
-        if slice["spec"]["nodeName"] != node.to_string() {
+        let spec = &slice["spec"];
+        if spec["driver"] != DRIVER || spec["nodeName"] != node.to_string() {
             continue;
         }
-        let devices = slice["spec"]["devices"].as_array();
+        let devices = spec["devices"].as_array();
         let devices = devices.into_iter().flatten();
         names.extend(devices.filter_map(|device| device["name"].as_str().map(str::to_owned)));
     }
