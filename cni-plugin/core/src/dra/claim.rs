@@ -90,9 +90,7 @@ impl Claim {
     fn with_name(name: ObjectName, json: &Json) -> Result<Self, Error> {
         let uid = json.object("metadata")?.unwrap_or(&Json::Null);
         let uid = uid.string("uid")?;
-        // The uid becomes the name of a file.
-        let is_uid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if uid.is_empty() || uid.len() > MAX_NAME || !uid.bytes().all(is_uid) {
+        if !is_uid(&uid) {
             return Err(Error::decode(format!("invalid uid {:?}", shortened(&uid))));
         }
         let status = json.object("status")?.unwrap_or(&Json::Null);
@@ -209,6 +207,12 @@ impl ClaimingPod {
             uid: required(json, "uid")?,
         }))
     }
+}
+
+/// True for the uid of a claim. It becomes the name of a file.
+pub fn is_uid(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(is_part)
 }
 
 /// Returns the name of a request without its alternative.

@@ -5,6 +5,7 @@
 //!  settings, links ─► nic: the offered ones, with a rate ─► slice: ResourceSlices and changes
 //!  links of the node ─► devices ─► ResourceSlices ─► scheduler ─► ResourceClaim with an allocation
 //!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
+//!                └─► prepare: refuse the claim, or Prepared
 //! ```
 
 pub mod attachments;
@@ -16,6 +17,7 @@ pub mod network_keys;
 pub mod nic;
 pub mod parameters;
 pub mod pod_claims;
+pub mod prepare;
 pub mod prepared;
 pub mod quantity;
 pub mod rate;

@@ -38,12 +38,21 @@ impl ParentUse {
             id.unwrap_or_default()
         });
         Self {
+            kind,
+            vlan_id,
+            ..Self::unknown(attachment)
+        }
+    }
+
+    /// Returns the use of a link by an attachment whose definition is not known. It has no type.
+    pub fn unknown(attachment: &Attachment) -> Self {
+        Self {
             claim: attachment.claim.clone(),
             claim_uid: attachment.claim_uid.clone(),
             request: attachment.share.request.clone(),
             parent: attachment.parent.clone(),
-            kind,
-            vlan_id,
+            kind: String::new(),
+            vlan_id: None,
             rate: attachment.share.bandwidth,
         }
     }
