@@ -8,6 +8,7 @@
 
 mod boot;
 mod capabilities;
+mod claims;
 mod distributions;
 mod duplicates;
 mod edit;

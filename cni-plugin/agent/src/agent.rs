@@ -98,6 +98,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         host: Host::open()?,
         flannel: Flannel::new(client.clone()),
         log,
+        devices: dra::start(&client, options, &store, metrics.clone()),
         metrics,
         configuration: Configuration::new(
             options.config.to_string(),
@@ -112,7 +113,6 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         publisher: Publisher::start(client.clone()),
         store,
         networks: NetworkBook::default(),
-        devices: dra::start(&client),
         reported: Reported::default(),
         readiness,
     };

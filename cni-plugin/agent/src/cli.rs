@@ -45,7 +45,7 @@ pub(super) struct Arguments {
     /// Folder of the token and the certificate that this kubeconfig names
     #[arg(long, value_name = "FOLDER", default_value = "/run/braid/api")]
     call_credentials: PathBuf,
-    /// Folder of the kubelet, for calls; by default /var/lib/kubelet
+    /// Folder of the kubelet, for calls and for resource claims; by default /var/lib/kubelet
     #[arg(long, value_name = "FOLDER")]
     kubelet_root_dir: Option<PathBuf>,
     /// Service account of the agent; plugin calls use its tokens

@@ -46,7 +46,10 @@ impl Node {
     }
 
     fn start(&self) -> Agent {
-        let agent = self.pair.start_as_configured();
+        let map = self.pair.config_map();
+        // The usual folder is that of the real host's kubelet.
+        let arguments = ["--config-map", &map, "--kubelet-root-dir", "/run/kubelet"];
+        let agent = self.pair.start_with(&arguments);
         await_true("readiness", is_ready);
         agent
     }

@@ -177,7 +177,7 @@ impl Pod {
 }
 
 /// Lets the agent read what calls need, and publish.
-fn allow_objects(pair: &Pair) {
+pub(super) fn allow_objects(pair: &Pair) {
     let name = format!("{}-objects", pair.world.namespace);
     let read = json!(["get", "list", "watch"]);
     let rules = json!([

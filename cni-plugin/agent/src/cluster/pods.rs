@@ -19,6 +19,8 @@ pub type PodObject = Slim<PodSpec, PodStatus>;
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     node_name: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    host_network: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resource_claims: Vec<Value>,
 }

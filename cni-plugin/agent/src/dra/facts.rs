@@ -1,5 +1,6 @@
 //! Facts of the node's links, read from rtnetlink, ethtool and sysfs.
 
+use crate::cluster::node::Node;
 use crate::error::Error;
 use braid_core::dra::nic::{self, Device, Nic};
 use braid_core::dra::settings::Settings;
@@ -16,14 +17,23 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use tokio::task::spawn_blocking;
 
 /// Folder of buses, each with links to its devices. Unlike `/sys/class/net`, it has the devices of all
 /// network namespaces.
 const BUSES: &str = "/sys/bus";
 const LINKS: &str = "/sys/class/net";
 
+/// Reads all links of a node on another thread: a driver may be slow.
+pub(super) async fn of_node(settings: Settings, node: &Node) -> Result<Vec<Nic>, Error> {
+    let addresses = node.addresses.clone();
+    let work = spawn_blocking(move || read(&settings, &addresses));
+    let joined = work.await;
+    joined.unwrap_or_else(|err| Err(Error::new("read the node's links", err)))
+}
+
 /// Reads all links. `addresses` are the Node's. Only links that may be offered have their speed read.
-pub(super) fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
+fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
     let failed = |err: &dyn std::fmt::Display| Error::new("read the node's links", err);
     let mut socket = Socket::route().map_err(|err| failed(&err))?;
     let links = link::list(&mut socket).map_err(|err| failed(&err))?;

@@ -1,17 +1,28 @@
-//! Devices of this node: its links, offered to the scheduler as ResourceSlices.
+//! Devices of this node: its links, offered to the scheduler as ResourceSlices, and the claims that got
+//! them.
 //!
 //! ```text
 //!  agent ─► wish: settings, Node, obstacle ─┐
 //!  notifications about links ───────────────┼─► task ─► facts ─► contents ─┐
-//!  watch of the node's slices ─► slices ────┘                              ├─► changes ─► API server
-//!                                  └───────────────────────────────────────┘
+//!  watch of the node's slices ─► slices ────┘    │                         ├─► changes ─► API server
+//!                                  └─────────────│─────────────────────────┘
+//!                                              state
+//!                                                ▼
+//!  kubelet ─► plugin ─► driver: claim, pod, networks, links ─► decision ─► claims: a file each ─► ADD
 //! ```
 //!
-//! The end of the agent changes no slice.
+//! The end of the agent changes no slice and no file.
 
+mod claims;
+mod driver;
 mod facts;
+mod fault;
+mod objects;
+mod plugin;
 mod slices;
+mod state;
 mod task;
+mod traffic;
 mod wish;
 
 pub(crate) use task::start;

@@ -1,21 +1,30 @@
 //! The task that keeps the node's ResourceSlices right.
 
+use super::claims::Claims;
+use super::driver::{ClaimDriver, Parts};
 use super::facts;
+use super::objects::Objects;
+use super::plugin::KubeletPlugin;
 use super::slices::Slices;
+use super::state::State;
 use super::wish::{Wish, Wishes};
-use crate::cluster::node::Node;
 use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::options::Options;
 use crate::repair::watch::Watch;
+use crate::serve::reports::Reports;
+use crate::serve::store::Store;
 use braid_core::dra::device::{self, Form};
 use braid_core::dra::nic::{Nic, offers};
-use braid_core::dra::settings::Settings;
 use braid_core::dra::slice::{self, Change, Owner, Slice};
+use braid_node::store::root::NODE;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-use tokio::sync::watch::Receiver;
-use tokio::task::spawn_blocking;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
 /// Time after a change in which others arrive.
@@ -24,14 +33,33 @@ const SETTLE: Duration = Duration::from_millis(500);
 const RESYNC: Duration = Duration::from_mins(1);
 /// Pause after a failed change.
 const RETRY: Duration = Duration::from_secs(2);
+/// Usual folder of the kubelet.
+const KUBELET: &str = "/var/lib/kubelet";
 
 /// Starts the task. It does nothing before a wish enables it.
-pub(crate) fn start(client: &Client) -> Wishes {
+pub(crate) fn start(
+    client: &Client,
+    options: &Options,
+    store: &Arc<Store>,
+    metrics: Metrics,
+) -> Wishes {
     let (wishes, received) = Wishes::channel();
+    let (state, seen) = watch::channel(State::default());
+    let driver = ClaimDriver(Arc::new(Parts {
+        objects: Objects::new(client.clone(), Arc::clone(store)),
+        claims: Claims::of(&NODE),
+        state: seen,
+        conflist: options.conflist.clone(),
+        reports: Reports::start(client.clone(), &options.node_name),
+        metrics,
+    }));
+    let kubelet = options.kubelet_root_dir.clone();
     let task = Task {
         client: client.clone(),
         wishes: received,
         wish: Wish::default(),
+        state,
+        plugin: KubeletPlugin::new(kubelet.unwrap_or_else(|| PathBuf::from(KUBELET)), driver),
         open: None,
         speeds: BTreeMap::new(),
         cut: None,
@@ -45,6 +73,9 @@ struct Task {
     client: Client,
     wishes: Receiver<Wish>,
     wish: Wish,
+    /// State for requests of the kubelet.
+    state: Sender<State>,
+    plugin: KubeletPlugin,
     open: Option<Open>,
     /// Last speeds that drivers have reported, in Mbit/s, by index of the link. Without a carrier they
     /// report none.
@@ -82,6 +113,7 @@ async fn changed(open: &mut Option<Open>) {
 impl Task {
     async fn run(mut self) {
         let mut due = Instant::now() + RESYNC;
+        self.plugin.report_damaged().await;
         loop {
             tokio::select! {
                 received = self.wishes.changed() => {
@@ -89,6 +121,7 @@ impl Task {
                         return;
                     }
                     self.wish = self.wishes.borrow_and_update().clone();
+                    self.state.send_modify(|state| state.wish = self.wish.clone());
                     due = Instant::now();
                 }
                 () = changed(&mut self.open) => due = due.min(Instant::now() + SETTLE),
@@ -103,6 +136,15 @@ impl Task {
 
     /// Compares the slices with the links, and changes the slices. Returns sentences for the log.
     async fn compare(&mut self) -> Result<BTreeSet<String>, Error> {
+        // Without the plugin, pods with devices would not start.
+        let refused = self.plugin.keep(&self.wish).await?;
+        let mut sentences = self.compare_slices().await?;
+        sentences.extend(refused);
+        self.plugin.show_traffic().await;
+        Ok(sentences)
+    }
+
+    async fn compare_slices(&mut self) -> Result<BTreeSet<String>, Error> {
         let settings = &self.wish.settings;
         let Some(node) = &self.wish.node else {
             return Ok(BTreeSet::new());
@@ -124,9 +166,10 @@ impl Task {
         if !settings.is_enabled {
             self.apply(slice::removal(&present)).await?;
             self.open = None;
+            self.state.send_modify(|state| state.links = None);
             return Ok(BTreeSet::new());
         }
-        let nics = read(settings.clone(), node).await?;
+        let nics = facts::of_node(settings.clone(), node).await?;
         self.offer(nics, &present).await
     }
 
@@ -148,6 +191,8 @@ impl Task {
             uid: node.uid.clone(),
         };
         remember(&mut nics, &mut self.speeds, present);
+        let links = Some((nics.clone(), SystemTime::now()));
+        self.state.send_modify(|state| state.links = links);
         let (offers, refused) = offers(&nics, &self.wish.settings);
         let refused = refused.iter();
         let refused = refused.map(|(link, why)| format!("link {link} is not offered: {why}"));
@@ -189,14 +234,6 @@ impl Task {
         }
         self.reported = sentences;
     }
-}
-
-/// Reads the links on another thread: a driver may be slow.
-async fn read(settings: Settings, node: &Node) -> Result<Vec<Nic>, Error> {
-    let addresses = node.addresses.clone();
-    let work = spawn_blocking(move || facts::read(&settings, &addresses));
-    let joined = work.await;
-    joined.unwrap_or_else(|err| Err(Error::new("read the node's links", err)))
 }
 
 /// Keeps the speeds of links, and gives a link without a carrier the speed that it had. After a start

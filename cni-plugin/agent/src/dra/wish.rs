@@ -15,6 +15,13 @@ pub(crate) struct Wish {
     pub(crate) obstacle: Option<String>,
 }
 
+impl Wish {
+    /// True if the node offers its devices.
+    pub(super) fn is_offered(&self) -> bool {
+        self.settings.is_enabled && self.obstacle.is_none() && self.node.is_some()
+    }
+}
+
 /// Sends wishes to the task.
 #[derive(Debug)]
 pub(crate) struct Wishes(watch::Sender<Wish>);

@@ -1,5 +1,6 @@
 //! Families of metrics with their labels.
 
+use super::claims::Claims;
 use super::pools::Pools;
 use super::scrape::Scrape;
 use crate::repair::Kind;
@@ -13,6 +14,8 @@ use std::sync::atomic::AtomicU64;
 
 /// Kinds of objects that the agent collects as garbage.
 pub(super) const COLLECTED: [&str; 4] = ["attachment", "lease", "claim", "status"];
+/// Parts that a preparation of a resource claim fails at.
+const CLAIM_FAILURES: [&str; 3] = ["claim", "api", "node"];
 /// Upper bounds of the durations of calls, in seconds. An ADD takes 1 to 3 ms without foreign
 /// plugins, and the runtime gives a call up after minutes.
 const BOUNDS: [f64; 16] = [
@@ -34,7 +37,7 @@ pub(super) const CODES: [&str; 13] = [
 /// Names and values of labels.
 type Labels<const COUNT: usize> = [(&'static str, &'static str); COUNT];
 
-/// All families; `scrape` has the families of the node's state, and `pools` has those of pools.
+/// All families; `scrape` has the families of the node's state, and `pools` and `claims` have theirs.
 #[derive(Debug)]
 pub(super) struct Families {
     pub(super) calls: Family<Labels<3>, Histogram, fn() -> Histogram>,
@@ -44,7 +47,9 @@ pub(super) struct Families {
     pub(super) address_conflicts: Counter,
     pub(super) api_errors: Counter,
     pub(super) queue_depth: Gauge<u64, AtomicU64>,
+    pub(super) claim_failures: Family<Labels<1>, Counter>,
     pub(super) pools: Pools,
+    pub(super) claims: Claims,
     pub(super) scrape: Scrape,
     registry: Registry,
 }
@@ -59,7 +64,9 @@ impl Default for Families {
             address_conflicts: Counter::default(),
             api_errors: Counter::default(),
             queue_depth: Gauge::default(),
+            claim_failures: Family::default(),
             pools: Pools::default(),
+            claims: Claims::default(),
             scrape: Scrape::default(),
             registry: Registry::default(),
         };
@@ -75,6 +82,7 @@ impl Families {
         let registry = &mut self.registry;
         registry.register_collector(self.scrape.collector());
         registry.register_collector(Box::new(self.pools.clone()));
+        registry.register_collector(Box::new(self.claims.clone()));
         registry.register(
             "braid_call_duration_seconds",
             "Duration of plugin calls by verb, type of the first plugin, and result",
@@ -110,6 +118,11 @@ impl Families {
             "Pods that wait for a comparison with their annotation",
             self.queue_depth.clone(),
         );
+        registry.register(
+            "braid_dra_prepare_failures",
+            "Resource claims that could not be prepared, by the part that failed",
+            self.claim_failures.clone(),
+        );
     }
 
     /// Creates the samples that are there from the start.
@@ -126,6 +139,9 @@ impl Families {
         }
         for kind in COLLECTED {
             drop(self.collected.get_or_create(&[("kind", kind)]));
+        }
+        for part in CLAIM_FAILURES {
+            drop(self.claim_failures.get_or_create(&[("reason", part)]));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Handle by which the agent's tasks count.
 
+use super::claims::Traffic;
 use super::families::Families;
 use super::labels::{code_label, type_label};
 use super::scrape::Scrape;
@@ -43,6 +44,17 @@ impl Metrics {
     /// Sets the use of the pools that the node uses.
     pub(crate) fn pools(&self, usages: Vec<Usage>) {
         self.0.pools.set(usages);
+    }
+
+    /// Adds a resource claim that could not be prepared, because of this part.
+    pub fn claim_failed(&self, part: &'static str) {
+        let failures = &self.0.claim_failures;
+        failures.get_or_create(&[("reason", part)]).inc();
+    }
+
+    /// Sets the number of prepared claims, and the bandwidth of the links.
+    pub(crate) fn claims(&self, traffic: Traffic) {
+        self.0.claims.set(traffic);
     }
 
     /// Adds a finished plugin call.
@@ -90,6 +102,7 @@ mod tests {
         other.api_error();
         other.address_conflict();
         other.queue_depth(7);
+        other.claim_failed("api");
         let text = metrics.text();
         for line in [
             "braid_repairs_total{kind=\"route\"} 3",
@@ -99,6 +112,8 @@ mod tests {
             "braid_api_errors_total 1",
             "braid_address_conflicts_total 1",
             "braid_queue_depth 7",
+            "braid_dra_prepare_failures_total{reason=\"api\"} 1",
+            "braid_dra_prepare_failures_total{reason=\"claim\"} 0",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }

@@ -1,0 +1,263 @@
+//! Requests of the kubelet: preparation of claims, and its end.
+//!
+//! The kubelet tries a failed preparation again after more than a minute, and waits for the answer of one
+//! for 45 seconds. So faults that may pass are tried again here.
+
+use super::claims::Claims;
+use super::facts;
+use super::fault::{Fault, Part};
+use super::objects::Objects;
+use super::state::{State, keep_speeds};
+use super::traffic;
+use crate::kubelet::{ClaimRef, Device, Driver};
+use crate::metrics::Metrics;
+use crate::serve::reports::Reports;
+use braid_core::dra::claim::{self, Claim};
+use braid_core::dra::nic::Nic;
+use braid_core::dra::pod_claims::PodClaims;
+use braid_core::dra::prepare::{self, Node, prepare, refuse_unallocated};
+use braid_core::dra::prepared::Prepared;
+use braid_core::k8s::settings::Settings;
+use braid_core::k8s::source::{Event, Severity};
+use braid_core::k8s::{Nad, ObjectName, names};
+use braid_node::attach::call_conf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Longest time of a preparation. The kubelet waits for 45 seconds.
+const LONGEST: Duration = Duration::from_secs(40);
+/// First and longest pause before another attempt.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+const LONG_PAUSE: Duration = Duration::from_secs(2);
+/// Reason of the event about a refused claim.
+const REFUSED: &str = "ClaimRefused";
+
+/// The driver. A clone is the same driver.
+#[derive(Clone)]
+pub(super) struct ClaimDriver(pub(super) Arc<Parts>);
+
+/// What the driver works with.
+pub(super) struct Parts {
+    pub(super) objects: Objects,
+    pub(super) claims: Claims,
+    pub(super) state: watch::Receiver<State>,
+    /// The node's conflist, with the settings of calls.
+    pub(super) conflist: PathBuf,
+    pub(super) reports: Reports,
+    pub(super) metrics: Metrics,
+}
+
+impl Driver for ClaimDriver {
+    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<Device>, String> {
+        let mut seen = None;
+        let name = ObjectName {
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+        };
+        match self.0.persist(&name, &claim.uid, &mut seen).await {
+            Ok(prepared) => {
+                tracing::info!(claim = %name, uid = claim.uid, "prepared a claim");
+                self.0.show_traffic().await;
+                Ok(devices(&prepared))
+            }
+            Err(fault) => {
+                tracing::warn!(claim = %name, uid = claim.uid, error = %fault, "prepare a claim");
+                self.0.metrics.claim_failed(fault.part.word());
+                if !fault.is_passing {
+                    self.0.tell(seen.as_ref(), &fault);
+                }
+                Err(fault.message)
+            }
+        }
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), String> {
+        // Other uids are in no file.
+        if claim::is_uid(&claim.uid) {
+            let removed = self.0.claims.remove(claim.uid.clone()).await;
+            removed.map_err(|fault| fault.message)?;
+            self.0.show_traffic().await;
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// Prepares a claim. Tries again after faults that may pass. `seen` is set to the claim.
+    async fn persist(
+        &self,
+        name: &ObjectName,
+        uid: &str,
+        seen: &mut Option<Claim>,
+    ) -> Result<Prepared, Fault> {
+        let end = Instant::now() + LONGEST;
+        let mut pause = SHORT_PAUSE;
+        let mut last = Fault::passing(Part::Api, format_args!("no answer within {LONGEST:?}"));
+        loop {
+            match timeout_at(end, self.attempt(name, uid, seen)).await {
+                Ok(Err(fault)) if fault.is_passing => last = fault,
+                Ok(done) => return done,
+                Err(_) => return Err(last),
+            }
+            tracing::debug!(claim = %name, error = %last, "prepare the claim again");
+            if Instant::now() + pause >= end {
+                return Err(last);
+            }
+            sleep(pause).await;
+            pause = LONG_PAUSE.min(pause * 2);
+        }
+    }
+
+    async fn attempt(
+        &self,
+        name: &ObjectName,
+        uid: &str,
+        seen: &mut Option<Claim>,
+    ) -> Result<Prepared, Fault> {
+        if !names::is_namespace(&name.namespace) || !names::is_object(&name.name) {
+            let fault = format_args!("claim {:?}: not a name", name.to_string());
+            return Err(Fault::lasting(Part::Claim, fault));
+        }
+        let claim = self.objects.claim(name).await?;
+        let claim = claim.ok_or_else(|| {
+            Fault::lasting(Part::Claim, format_args!("claim {name} does not exist"))
+        })?;
+        refuse_unallocated(&claim, uid)?;
+        *seen = Some(claim.clone());
+        let state = self.state.borrow().clone();
+        let nics = links(&state).await?;
+        let asked = Asked::read(&self.objects, claim).await?;
+        let conflist = self.conflist.clone();
+        let decide = move |prepared: &[Prepared]| asked.decide(&state, &nics, &conflist, prepared);
+        self.claims.prepare(decide).await
+    }
+
+    /// Publishes an event about a refused claim on its pod.
+    fn tell(&self, claim: Option<&Claim>, fault: &Fault) {
+        let Some((claim, pod)) = claim.and_then(|claim| Some((claim, claim.pods.first()?))) else {
+            return;
+        };
+        let name = ObjectName {
+            namespace: claim.name.namespace.clone(),
+            name: pod.name.clone(),
+        };
+        let event = Event {
+            severity: Severity::Warning,
+            reason: REFUSED.into(),
+            message: fault.message.clone(),
+            trace: None,
+        };
+        self.reports.post(&name, &pod.uid, &[event]);
+    }
+
+    /// Shows claims and bandwidths in the metrics.
+    pub(super) async fn show_traffic(&self) {
+        if let Ok((prepared, _)) = self.claims.read().await {
+            let traffic = traffic::of(&prepared, &self.state.borrow());
+            self.metrics.claims(traffic);
+        }
+    }
+}
+
+/// Reads the links of the node.
+async fn links(state: &State) -> Result<Vec<Nic>, Fault> {
+    let unknown =
+        |why: &str| Fault::passing(Part::Node, format_args!("devices of the node: {why}"));
+    let wish = &state.wish;
+    if !wish.settings.is_enabled {
+        return Err(Fault::lasting(
+            Part::Node,
+            "devices of the node: not offered",
+        ));
+    }
+    if let Some(why) = &wish.obstacle {
+        return Err(unknown(why));
+    }
+    let (Some((known, _)), Some(node)) = (&state.links, &wish.node) else {
+        return Err(unknown("not known yet"));
+    };
+    let nics = facts::of_node(wish.settings.clone(), node).await;
+    let mut nics = nics.map_err(|err| Fault::passing(Part::Node, err))?;
+    keep_speeds(&mut nics, known);
+    Ok(nics)
+}
+
+/// A claim with the objects that it depends on.
+struct Asked {
+    claim: Claim,
+    pod: PodClaims,
+    others: Vec<Claim>,
+    nads: Vec<Nad>,
+}
+
+impl Asked {
+    async fn read(objects: &Objects, claim: Claim) -> Result<Self, Fault> {
+        let Some(pod) = claim.pods.first() else {
+            claim.refuse_second("")?;
+            return Err(Fault::passing(Part::Claim, "no pod"));
+        };
+        let namespace = &claim.name.namespace;
+        let pod = objects.pod(namespace, pod).await?;
+        let mut others = pod.names.clone();
+        others.retain(|name| *name != claim.name.name);
+        Ok(Self {
+            others: objects.claims(namespace, others).await,
+            nads: objects.nads(prepare::nads(&claim)?).await?,
+            pod,
+            claim,
+        })
+    }
+
+    /// Decides, with settings of calls that are read now.
+    fn decide(
+        &self,
+        state: &State,
+        nics: &[Nic],
+        conflist: &Path,
+        prepared: &[Prepared],
+    ) -> Result<Prepared, Fault> {
+        let node = state.wish.node.as_ref();
+        let calls = call_settings(conflist)?;
+        let objects = prepare::Objects {
+            claim: &self.claim,
+            pod: &self.pod,
+            others: &self.others,
+            nads: &self.nads,
+        };
+        let node = Node {
+            name: node.map_or("", |node| &node.name),
+            nics,
+            settings: &state.wish.settings,
+            calls: &calls,
+            prepared,
+        };
+        Ok(prepare(objects, node)?)
+    }
+}
+
+/// Reads the settings of calls.
+fn call_settings(conflist: &Path) -> Result<Settings, Fault> {
+    let unknown = |why: &str| {
+        let conflist = conflist.display();
+        Fault::passing(Part::Node, format_args!("read {conflist}: {why}"))
+    };
+    let conf = call_conf::read(conflist).map_err(|err| unknown(&err.msg))?;
+    let conf = conf.ok_or_else(|| unknown("it has no network of braid"))?;
+    let settings = Settings::of(&conf).map_err(|err| unknown(&err.msg))?;
+    settings.ok_or_else(|| unknown("it attaches no pods"))
+}
+
+/// Returns the answer for the kubelet.
+fn devices(prepared: &Prepared) -> Vec<Device> {
+    let shares = prepared.claim.shares.iter();
+    let device = |share: &claim::Share| Device {
+        request: share.main_request().to_owned(),
+        pool: share.pool.clone(),
+        device: share.device.clone(),
+        share_id: share.share_id.clone(),
+    };
+    shares.map(device).collect()
+}
