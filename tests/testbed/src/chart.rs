@@ -67,8 +67,10 @@ pub const MANIFESTS: [Manifest; 4] = [
         path: "deploy/dra.yaml",
         head: "\
 # Resource claims for links of nodes: classes, and the rights of the agent beside deploy/braid.yaml. The agent offers links
-# with `dra: {enabled: true}` in its configuration. Kubernetes 1.36 has the features; 1.34 and 1.35 with the feature gate
-# DRAConsumableCapacity. Not for use yet: no claim is prepared, so pods with claims do not start.
+# with `dra: {enabled: true}` in its configuration, if its container mounts the kubelet's folders `plugins_registry` and
+# `plugins/braid.dev` by the node's paths, as the chart's does with `dra.enabled`. Kubernetes 1.36 has the features; 1.34 and
+# 1.35 with the feature gate DRAConsumableCapacity. Not for use yet: claims are prepared, but their pods start without the
+# interfaces.
 # `cargo xtask manifests` writes this file from the chart in deploy/chart, so change the chart.
 #
 ",
