@@ -33,6 +33,12 @@ pub trait Cluster {
 
     /// Returns the information that the device plugin of `resource` wrote about `device`, if any.
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error>;
+
+    /// True if a kubelet prepares resource claims on this node before it creates a pod. While none is
+    /// prepared, no pod has any.
+    fn prepares_claims(&self) -> bool {
+        true
+    }
 }
 
 /// The agent of this node, the API server in the settings, and the kubelet.

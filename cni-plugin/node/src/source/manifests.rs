@@ -20,7 +20,7 @@ pub struct Objects {
     pub nads: Vec<Nad>,
     /// `IPAMClaim`s.
     pub claims: Vec<IpamClaim>,
-    /// Resource claims with devices of braid, and their pods.
+    /// Resource claims with devices of braid, and their pods. Claims of a pod are in its order.
     pub resource_claims: Vec<Claim>,
 }
 
@@ -78,6 +78,10 @@ impl Cluster for Manifests {
 
     fn device_info(&self, resource: &str, device: &str) -> Result<Option<Vec<u8>>, Error> {
         Kubernetes.device_info(resource, device)
+    }
+
+    fn prepares_claims(&self) -> bool {
+        false
     }
 }
 

@@ -46,9 +46,10 @@ impl Finder<'_> {
             return Ok(Vec::new());
         }
         let prepared = PreparedClaims::of(self.machine.root());
-        let is_any = prepared
-            .is_any()
-            .map_err(|err| Error::internal(format!("read the prepared resource claims: {err}")))?;
+        let is_any = !self.cluster.prepares_claims()
+            || prepared.is_any().map_err(|err| {
+                Error::internal(format!("read the prepared resource claims: {err}"))
+            })?;
         if !is_any {
             return Ok(Vec::new());
         }
