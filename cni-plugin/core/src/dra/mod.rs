@@ -8,6 +8,7 @@
 //!                └─► prepare: refuse the claim, or Prepared
 //! ```
 
+pub mod allocation;
 pub mod attachments;
 pub mod claim;
 mod definition;

@@ -10,6 +10,8 @@ use std::fmt::{Display, Formatter};
 
 /// Smallest bandwidth of a claim in bits per second.
 pub const MIN: Rate = Rate(1_000_000);
+/// Default bandwidth of a claim as a part of the link's capacity.
+const DEFAULT_PART: u64 = 100;
 /// Links that the agent and the default network make.
 const OWN: [&str; 2] = ["braid0", "braid-vxlan"];
 /// Bridge that plugins make without a configured name.
@@ -153,6 +155,11 @@ impl Display for Refusal {
             ),
         }
     }
+}
+
+/// Returns the bandwidth of a claim that requests none, on a link with this capacity.
+pub fn default_bandwidth(speed: Rate) -> Rate {
+    Rate(speed.0 / DEFAULT_PART).max(MIN)
 }
 
 /// Decides which links are offered. The refused ones are those that the settings include.

@@ -25,8 +25,6 @@ const MOST_COUNTERS: usize = 8;
 const COUNTER: &str = "use";
 /// Most bytes of the node's name in the name of a slice, which has 253.
 const MOST_NAME: usize = 200;
-/// Default bandwidth of a claim as a part of the link's capacity.
-const DEFAULT_PART: u64 = 100;
 
 /// A Node, which owns its slices.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,8 +205,7 @@ fn capacity(offer: &Offer<'_>, form: Form) -> Value {
     if form == Form::Whole {
         return json!({"value": bandwidth});
     }
-    let default = Rate(offer.speed.0 / DEFAULT_PART);
-    let default = default.clamp(nic::MIN, offer.bandwidth);
+    let default = nic::default_bandwidth(offer.speed).min(offer.bandwidth);
     json!({
         "value": bandwidth,
         "requestPolicy": {
