@@ -57,8 +57,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Some(_) => open_host(&attachment, false, &machine)?,
         None => machine.open(Some(NetNs::throw_away()?))?,
     };
-    let (call, _) = arguments.networks.call(&attachment, &machine)?;
-    let lines = preview(&call, &mut *host)?;
+    let (call, in_cluster) = arguments.networks.call(&attachment, &machine)?;
+    let notes = in_cluster.map(|in_cluster| in_cluster.notes);
+    let notes = notes.into_iter().flatten().map(Line::Note);
+    let lines: Vec<Line> = notes.chain(preview(&call, &mut *host)?).collect();
     Ok(output::print(&match arguments.output {
         TextFormat::Text => lines.iter().map(text).collect(),
         TextFormat::Json => output::json(&lines.iter().map(shown).collect::<Vec<_>>())?,

@@ -1,9 +1,13 @@
 //! A pod in manifest files, converted to the call that a runtime would make for it in a cluster.
 
+mod claims;
+mod links;
+
 use super::conf;
 use super::manifests;
 use super::output;
 use braid_core::cni::{Attachment, Command, Error, Json, NetConf, Request};
+use braid_core::dra::allocation::NamedLink;
 use braid_core::k8s::settings::{Settings, key_of_pods};
 use braid_core::k8s::{NETWORK_STATUS, ObjectName, Pod};
 use braid_node::apply::host::{Host, Machine, This};
@@ -11,6 +15,7 @@ use braid_node::attach::chain::BRAID;
 use braid_node::attach::invocation::Invocation;
 use braid_node::attach::pods::{self, Publisher};
 use braid_node::source::manifests::Manifests;
+use claims::ClaimsOfPod;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -27,6 +32,10 @@ pub(super) struct Networks {
     /// The pod, if the manifests have several
     #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "files")]
     pod: Option<String>,
+    /// Link for a request of the pod's resource claims, or for all requests, in place of the
+    /// scheduler's choice; may be given several times
+    #[arg(long = "device", value_name = "[REQUEST=]LINK", requires = "files")]
+    devices: Vec<String>,
 }
 
 /// A pod in a simulated cluster, which has the objects of manifest files.
@@ -34,6 +43,8 @@ pub(super) struct Networks {
 pub(super) struct InCluster {
     publisher: Publisher,
     cluster: Manifests,
+    /// Sentences about the pod's resource claims.
+    pub(super) notes: Vec<String>,
 }
 
 impl Networks {
@@ -47,8 +58,7 @@ impl Networks {
         if self.files.is_empty() {
             return Ok((conf::call(&self.conf, attachment)?, None));
         }
-        let cluster = manifests::cluster(&self.files)?;
-        let pod = self.chosen(&cluster.objects().pods)?;
+        let (pod, cluster, notes) = self.cluster(machine)?;
         let default = match self.conf.as_slice() {
             [] => built_in(&attachment.container_id)?,
             [file] => conf::read(file)?,
@@ -81,7 +91,32 @@ impl Networks {
             conf,
         };
         let (call, publisher) = pods::call(&request, &settings, machine, &cluster)?;
-        Ok((call, Some(InCluster { publisher, cluster })))
+        let in_cluster = InCluster {
+            publisher,
+            cluster,
+            notes,
+        };
+        Ok((call, Some(in_cluster)))
+    }
+
+    /// Returns the chosen pod and a simulated cluster with the objects of the files. The pod's claims are
+    /// allocated; sentences are about their requests.
+    fn cluster(&self, machine: &dyn Machine) -> Result<(Pod, Manifests, Vec<String>), Error> {
+        let (mut objects, documents) = manifests::read(&self.files)?;
+        let pod = self.chosen(&objects.pods)?.clone();
+        let links = self.links(machine)?;
+        let ClaimsOfPod { claims, notes } = claims::of_pod(&pod, &documents, &links)?;
+        objects.resource_claims = claims;
+        Ok((pod, Manifests::new(objects), notes))
+    }
+
+    fn links(&self, machine: &dyn Machine) -> Result<Vec<NamedLink>, Error> {
+        if self.devices.is_empty() {
+            return Ok(Vec::new());
+        }
+        let links = machine.links().map_err(Error::from)?;
+        let devices = self.devices.iter();
+        devices.map(|text| links::parse(text, &links)).collect()
     }
 
     fn chosen<'a>(&self, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
@@ -162,10 +197,13 @@ impl InCluster {
         Ok(())
     }
 
-    /// Formats the published events and statuses.
+    /// Formats the notes, and the published events and statuses.
     pub(super) fn shown(&self) -> String {
         let written = self.cluster.written();
         let mut lines = Vec::new();
+        for note in &self.notes {
+            lines.push(format!("{note}\n"));
+        }
         for event in &written.events {
             lines.push(format!("event {}: {}\n", event.reason, event.message));
         }

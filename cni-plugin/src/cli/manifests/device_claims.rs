@@ -1,4 +1,5 @@
-//! Documents with claims or classes of network devices, with the lines of all their values.
+//! Documents with claims or classes of network devices, or with pods that have claims, with the lines of
+//! all their values.
 
 use super::lines::{Lines, Node};
 use braid_core::cni::Json;
@@ -8,6 +9,9 @@ use serde_saphyr::Spanned;
 
 /// Maximum nesting of a document. Each level takes several frames of the stack.
 const MAX_DEPTH: usize = 64;
+
+/// Key of a pod with claims.
+const OF_POD: &str = "resourceClaims";
 
 /// A document.
 #[derive(Debug)]
@@ -19,7 +23,7 @@ pub(in super::super) struct DeviceDocument {
 impl DeviceDocument {
     /// Parses all documents of a text that has such objects. The error has the line and the fault.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
-        if !text.contains(GROUP) {
+        if !text.contains(GROUP) && !text.contains(OF_POD) {
             return Ok(Vec::new());
         }
         let values: Vec<Spanned<Node>> = parsed(text)?;
@@ -30,6 +34,15 @@ impl DeviceDocument {
             lines: Lines::Values(values),
         };
         Ok(both.map(document).collect())
+    }
+
+    /// Returns the object, or the objects of a list.
+    pub(super) fn objects(self) -> Vec<Json> {
+        let items = self.json.get("items").cloned();
+        match items {
+            Some(Json::Array(items)) => items,
+            Some(_) | None => vec![self.json],
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
 /// Namespace of an object without one.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 /// An object, or a list of objects.
 #[derive(Debug, Default, Deserialize)]

@@ -5,9 +5,9 @@ mod device_claims;
 mod document;
 mod lines;
 
-use braid_core::cni::Error;
-use braid_core::k8s::{IpamClaim, Nad, Pod};
-use braid_node::source::manifests::{Manifests, Objects};
+use braid_core::cni::{Error, Json};
+use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, text_at};
+use braid_node::source::manifests::Objects;
 use device_claims::DeviceDocument;
 use document::Document;
 pub(super) use lines::Lines;
@@ -26,7 +26,7 @@ pub(super) struct File {
     pub(super) pods: Vec<Placed<Pod>>,
     pub(super) nads: Vec<Placed<Nad>>,
     claims: Vec<IpamClaim>,
-    /// All documents, if any has claims or classes of devices.
+    /// All documents, if any has claims or classes of devices, or a pod with claims.
     pub(super) devices: Vec<DeviceDocument>,
 }
 
@@ -182,13 +182,21 @@ impl<T> Placed<T> {
     }
 }
 
-/// Returns a simulated cluster with the objects of these files.
-pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
-    let mut objects = Objects::default();
+/// Returns the objects of these files for a simulated cluster, without resource claims. If any pod has
+/// some, also returns all objects of its file.
+pub(super) fn read(paths: &[PathBuf]) -> Result<(Objects, Vec<Json>), Error> {
+    let (mut objects, mut all) = (Objects::default(), Vec::new());
     for path in paths {
         let File {
-            pods, nads, claims, ..
+            pods,
+            nads,
+            claims,
+            devices,
+            ..
         } = File::read(path)?;
+        for document in devices {
+            all.extend(document.objects());
+        }
         for placed in pods {
             objects.pods.push(placed.object);
         }
@@ -197,7 +205,15 @@ pub(super) fn cluster(paths: &[PathBuf]) -> Result<Manifests, Error> {
         }
         objects.claims.extend(claims);
     }
-    Ok(Manifests::new(objects))
+    Ok((objects, all))
+}
+
+/// True if an object has this name. An object without a namespace is in the default one.
+pub(super) fn is_named(object: &Json, name: &ObjectName) -> bool {
+    let metadata = object.get("metadata").unwrap_or(&Json::Null);
+    let text = |key: &str| text_at(metadata, key).filter(|text| !text.is_empty());
+    let namespace = text("namespace").unwrap_or(document::DEFAULT);
+    namespace == name.namespace && text("name") == Some(&name.name)
 }
 
 #[cfg(test)]
