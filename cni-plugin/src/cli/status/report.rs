@@ -41,6 +41,20 @@ pub(in crate::cli) struct AttachmentStatus {
     pub(in crate::cli) age_seconds: u64,
     /// Limit and counters of each shaped direction.
     pub(in crate::cli) bandwidth: Vec<Direction>,
+    /// Device of a resource claim on which the attachment is.
+    pub(in crate::cli) claim: Option<ClaimStatus>,
+}
+
+/// A device of a resource claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::cli) struct ClaimStatus {
+    /// `<namespace>/<name>` of the claim.
+    pub(in crate::cli) name: String,
+    /// Request, or `<request>/<alternative>`.
+    pub(in crate::cli) request: String,
+    pub(in crate::cli) device: String,
+    /// Limit in each direction as a quantity of bits per second; `None` without a limit.
+    pub(in crate::cli) rate: Option<String>,
 }
 
 /// A network of the node.
