@@ -6,10 +6,11 @@
 use super::claims::Claims;
 use super::facts;
 use super::fault::{Fault, Part};
+use super::health;
 use super::objects::Objects;
 use super::state::{State, keep_speeds};
 use super::traffic;
-use crate::kubelet::{ClaimRef, Device, Driver};
+use crate::kubelet::{ClaimRef, Device, Driver, Health};
 use crate::metrics::Metrics;
 use crate::serve::reports::Reports;
 use braid_core::dra::claim::{self, Claim};
@@ -21,6 +22,7 @@ use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::{Nad, ObjectName, names};
 use braid_node::attach::call_conf;
+use futures_util::stream::{BoxStream, StreamExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +84,10 @@ impl Driver for ClaimDriver {
             self.0.show_traffic().await;
         }
         Ok(())
+    }
+
+    fn health(&self) -> BoxStream<'static, Vec<Health>> {
+        health::watch(self.0.state.clone()).boxed()
     }
 }
 

@@ -17,6 +17,7 @@ mod claims;
 mod driver;
 mod facts;
 mod fault;
+mod health;
 mod objects;
 mod plugin;
 mod slices;

@@ -1,5 +1,5 @@
-//! gRPC messages of `pluginregistration.Registration` and of `v1.DRAPlugin`. They are written by hand, so
-//! no code is generated.
+//! gRPC messages of `pluginregistration.Registration`, `v1.DRAPlugin` and `v1alpha1.DRAResourceHealth`. They
+//! are written by hand, so no code is generated.
 
 use std::collections::HashMap;
 
@@ -85,4 +85,38 @@ pub(super) struct AllUnprepared {
 pub(super) struct Unprepared {
     #[prost(string, tag = "1")]
     pub(super) error: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HealthRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AllHealth {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) devices: Vec<DeviceHealth>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DeviceHealth {
+    #[prost(message, optional, tag = "1")]
+    pub(super) device: Option<DeviceId>,
+    /// 0: unknown, 1: healthy, 2: unhealthy.
+    #[prost(int32, tag = "2")]
+    pub(super) health: i32,
+    /// Seconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub(super) last_updated_time: i64,
+    /// Time after which the health is unknown without another message.
+    #[prost(int64, tag = "4")]
+    pub(super) health_check_timeout_seconds: i64,
+    #[prost(string, tag = "5")]
+    pub(super) message: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DeviceId {
+    #[prost(string, tag = "1")]
+    pub(super) pool_name: String,
+    #[prost(string, tag = "2")]
+    pub(super) device_name: String,
 }

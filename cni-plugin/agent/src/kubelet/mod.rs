@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  kubelet ─► plugins_registry/<driver>-reg.sock: GetInfo, NotifyRegistrationStatus
-//!          ─► plugins/<driver>/dra.sock: NodePrepareResources, NodeUnprepareResources ─► Driver
+//!          ─► plugins/<driver>/dra.sock: NodePrepareResources, NodeUnprepareResources,
+//!                                   NodeWatchResources ─► Driver
 //! ```
 
 mod messages;
@@ -12,7 +13,7 @@ mod service;
 mod sockets;
 
 pub use serve::{Plugin, Registration};
-pub use service::{ClaimRef, Device, Driver};
+pub use service::{ClaimRef, Device, Driver, Health};
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,18 @@
 //! The methods that the kubelet calls.
 
 use super::messages::{
-    AllPrepared, AllUnprepared, Claim, Claims, InfoRequest, PluginInfo, Prepared, PreparedDevice,
-    RegistrationStatus, RegistrationStatusResponse, Unprepared,
+    AllHealth, AllPrepared, AllUnprepared, Claim, Claims, DeviceHealth, DeviceId, HealthRequest,
+    InfoRequest, PluginInfo, Prepared, PreparedDevice, RegistrationStatus,
+    RegistrationStatusResponse, Unprepared,
 };
 use futures_util::future::join_all;
+use futures_util::stream::{BoxStream, StreamExt};
 use hyper::body::Incoming;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
@@ -27,6 +30,11 @@ const UNPREPARE: [&str; 2] = [
     "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
     "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
 ];
+const HEALTH: &str = "/v1alpha1.DRAResourceHealth/NodeWatchResources";
+/// Time after which the kubelet no longer believes a health. The driver repeats it before.
+const HEALTH_SECONDS: i64 = 180;
+const HEALTHY: i32 = 1;
+const UNHEALTHY: i32 = 2;
 /// Versions, the preferred one first: the kubelet takes the first one that it knows.
 pub(super) const VERSIONS: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPlugin"];
 
@@ -54,6 +62,19 @@ pub struct Device {
     pub share_id: Option<String>,
 }
 
+/// Health of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Pool of the device.
+    pub pool: String,
+    /// Name of the device.
+    pub device: String,
+    /// Reason why the device can't be used; `None` if it can.
+    pub fault: Option<&'static str>,
+    /// Time at which this was so.
+    pub at: SystemTime,
+}
+
 /// A driver, which the kubelet asks about each claim of a pod before its sandbox and after it.
 pub trait Driver: Send + Sync + 'static {
     /// Prepares the devices of a claim. The kubelet asks again, also for a claim that is prepared.
@@ -62,6 +83,9 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Forgets a claim. One that is not known is a success.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Returns the health of all devices: now, after each change, and at least each other minute.
+    fn health(&self) -> BoxStream<'static, Vec<Health>>;
 }
 
 /// Answers requests to the driver's socket.
@@ -83,6 +107,17 @@ pub(super) async fn driver<D: Driver>(
         });
         let codec = ProstCodec::<AllUnprepared, Claims>::default();
         return Ok(Grpc::new(codec).unary(unprepare, request).await);
+    }
+    if path == HEALTH {
+        let watch = service_fn(move |_: Request<HealthRequest>| {
+            let all = driver.health().map(|all| {
+                let devices = all.into_iter().map(health_message).collect();
+                Ok::<_, Status>(AllHealth { devices })
+            });
+            async move { Ok::<_, Status>(Response::new(all)) }
+        });
+        let codec = ProstCodec::<AllHealth, HealthRequest>::default();
+        return Ok(Grpc::new(codec).server_streaming(watch, request).await);
     }
     Ok(unknown(path))
 }
@@ -172,5 +207,19 @@ fn message(device: Device) -> PreparedDevice {
         pool_name: device.pool,
         device_name: device.device,
         share_id: device.share_id,
+    }
+}
+
+fn health_message(health: Health) -> DeviceHealth {
+    let at = health.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    DeviceHealth {
+        device: Some(DeviceId {
+            pool_name: health.pool,
+            device_name: health.device,
+        }),
+        health: health.fault.map_or(HEALTHY, |_| UNHEALTHY),
+        last_updated_time: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+        health_check_timeout_seconds: HEALTH_SECONDS,
+        message: health.fault.unwrap_or_default().to_owned(),
     }
 }

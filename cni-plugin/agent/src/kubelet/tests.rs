@@ -1,12 +1,14 @@
 //! Tests with a client in the place of the kubelet.
 
 use super::messages::{
-    AllPrepared, AllUnprepared, Claim, Claims, InfoRequest, PluginInfo, RegistrationStatus,
-    RegistrationStatusResponse,
+    AllHealth, AllPrepared, AllUnprepared, Claim, Claims, HealthRequest, InfoRequest, PluginInfo,
+    RegistrationStatus, RegistrationStatusResponse,
 };
-use super::{ClaimRef, Device, Driver, Plugin, Registration};
+use super::{ClaimRef, Device, Driver, Health, Plugin, Registration};
+use futures_util::stream::{BoxStream, StreamExt, iter};
 use http::uri::PathAndQuery;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -36,13 +38,21 @@ impl Driver for One {
             .then_some(())
             .ok_or("busy".to_owned())
     }
+
+    fn health(&self) -> BoxStream<'static, Vec<Health>> {
+        let health = |fault| {
+            vec![Health {
+                pool: "n1".to_owned(),
+                device: "eth1".to_owned(),
+                fault,
+                at: UNIX_EPOCH + Duration::from_secs(7),
+            }]
+        };
+        iter([health(None), health(Some("no carrier"))]).boxed()
+    }
 }
 
-async fn ask<Q, A>(socket: &Path, method: &'static str, question: Q) -> Result<A, Status>
-where
-    Q: prost::Message + 'static,
-    A: prost::Message + Default + 'static,
-{
+async fn client(socket: &Path) -> Grpc<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel: Channel = endpoint
         .expect("a path")
@@ -51,6 +61,15 @@ where
         .expect("connected");
     let mut client = Grpc::new(channel);
     client.ready().await.expect("ready");
+    client
+}
+
+async fn ask<Q, A>(socket: &Path, method: &'static str, question: Q) -> Result<A, Status>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    let mut client = client(socket).await;
     let codec = ProstCodec::<Q, A>::default();
     let method = PathAndQuery::from_static(method);
     let answer = client.unary(Request::new(question), method, codec).await;
@@ -120,8 +139,8 @@ async fn a_kubelet_registers_the_plugin_and_prepares_claims() {
         .expect("an answer");
     assert_eq!(unprepared.claims["uid-good"].error, "");
     assert_eq!(unprepared.claims["uid-bad"].error, "busy");
-    let health = "/v1alpha1.DRAResourceHealth/NodeWatchResources";
-    let refused: Result<AllPrepared, Status> = ask(socket, health, claims(&[])).await;
+    let method = "/k8s.io.kubelet.pkg.apis.dra.v2.DRAPlugin/NodePrepareResources";
+    let refused: Result<AllPrepared, Status> = ask(socket, method, claims(&[])).await;
     assert_eq!(
         refused.map_err(|status| status.code()),
         Err(Code::Unimplemented)
@@ -133,4 +152,28 @@ async fn a_kubelet_registers_the_plugin_and_prepares_claims() {
             .join("plugins_registry/braid.dev-reg.sock")
             .exists()
     );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_kubelet_watches_the_health_of_devices() {
+    let folder = TempDir::new().expect("a folder");
+    let _plugin = Plugin::start(folder.path(), NAME, One).expect("started");
+    let info = register(folder.path()).await;
+    let method = "/v1alpha1.DRAResourceHealth/NodeWatchResources";
+    let codec = ProstCodec::<HealthRequest, AllHealth>::default();
+    let mut client = client(Path::new(&info.endpoint)).await;
+    let method = PathAndQuery::from_static(method);
+    let request = Request::new(HealthRequest {});
+    let stream = client.server_streaming(request, method, codec).await;
+    let mut stream = stream.expect("a stream").into_inner();
+    let mut seen = Vec::new();
+    while let Some(all) = stream.message().await.expect("a message") {
+        for health in all.devices {
+            let device = health.device.expect("a device");
+            assert_eq!((&*device.pool_name, &*device.device_name), ("n1", "eth1"));
+            assert_eq!(health.last_updated_time, 7);
+            seen.push((health.health, health.message));
+        }
+    }
+    assert_eq!(seen, [(1, String::new()), (2, "no carrier".to_owned())]);
 }

@@ -47,6 +47,11 @@ impl Nic {
             (kind, _) => kind,
         }
     }
+
+    /// True if the link can carry packets.
+    pub fn has_carrier(&self) -> bool {
+        self.fact.up && self.fact.carrier
+    }
 }
 
 /// Device behind a link, as in the paths of sysfs.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::device::{self, Form};
-use super::nic::{self, Nic, Offer};
+use super::nic::{self, Offer};
 use super::rate::Rate;
 use super::{BANDWIDTH, DRIVER};
 use serde_json::{Map, Value, json};
@@ -158,19 +158,15 @@ fn device_of(offer: &Offer<'_>, form: Form) -> Value {
     if form == Form::Shared {
         device["allowMultipleAllocations"] = true.into();
     }
-    if !has_carrier(offer.nic) {
+    if !offer.nic.has_carrier() {
         device["taints"] = json!([{"key": LINK_DOWN, "effect": "NoSchedule"}]);
     }
     device
 }
 
-fn has_carrier(nic: &Nic) -> bool {
-    nic.fact.up && nic.fact.carrier
-}
-
 fn attributes(offer: &Offer<'_>) -> Value {
     let nic = offer.nic;
-    let state = if has_carrier(nic) { "up" } else { "down" };
+    let state = if nic.has_carrier() { "up" } else { "down" };
     let speed = offer.speed.0 / Rate::of_mbit(1).0;
     let speed = nic.speed_mbit.map_or(speed, u64::from);
     let mut attributes = json!({

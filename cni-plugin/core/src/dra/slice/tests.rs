@@ -1,7 +1,7 @@
 //! Tests of slices and their changes.
 
 use super::*;
-use crate::dra::nic::{Device, offers};
+use crate::dra::nic::{Device, Nic, offers};
 use crate::dra::settings::Settings;
 use crate::name::{IfName, Mac};
 use crate::plan::facts::LinkFact;
