@@ -79,10 +79,11 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let server = config.cluster_url.host().and_then(address);
     let client = api::client(config, &metrics)?;
     let mut addresses = None;
+    let mut attached = tokio::sync::watch::channel(()).1;
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
     let store = serve::start(&client, options, looks, &metrics)?;
     if let Some(received) = received {
-        reconcile::start(Arc::clone(&store), received, options, metrics.clone());
+        attached = reconcile::start(Arc::clone(&store), received, options, metrics.clone());
         garbage::start(&client, metrics.clone());
         let reports = addresses::Reports::start(&client, &metrics, &store);
         addresses = Some(Addresses::start(&options.node_name, reports));
@@ -98,7 +99,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         host: Host::open()?,
         flannel: Flannel::new(client.clone()),
         log,
-        devices: dra::start(&client, options, &store, metrics.clone()),
+        devices: dra::start(&client, options, &store, metrics.clone(), attached),
         metrics,
         configuration: Configuration::new(
             options.config.to_string(),

@@ -2,6 +2,7 @@
 //! needs them.
 
 mod kubelet;
+mod status;
 
 use super::metrics::scrape;
 use super::node::configure;

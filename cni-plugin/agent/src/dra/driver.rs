@@ -26,7 +26,7 @@ use futures_util::stream::{BoxStream, StreamExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Longest time of a preparation. The kubelet waits for 45 seconds.
@@ -50,6 +50,8 @@ pub(super) struct Parts {
     pub(super) conflist: PathBuf,
     pub(super) reports: Reports,
     pub(super) metrics: Metrics,
+    /// Notified of each prepared claim.
+    pub(super) prepared: Notify,
 }
 
 impl Driver for ClaimDriver {
@@ -63,6 +65,7 @@ impl Driver for ClaimDriver {
             Ok(prepared) => {
                 tracing::info!(claim = %name, uid = claim.uid, "prepared a claim");
                 self.0.show_traffic().await;
+                self.0.prepared.notify_one();
                 Ok(devices(&prepared))
             }
             Err(fault) => {

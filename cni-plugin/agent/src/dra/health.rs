@@ -89,7 +89,7 @@ mod tests {
                 is_uplink: true,
             }
         };
-        let node = json!({"metadata": {"name": "n1", "uid": "u"}});
+        let node = json!({"metadata": {"name": "n1", "uid": "u"}, "spec": {}});
         let node: NodeObject = serde_json::from_value(node).expect("a node");
         State {
             wish: Wish {

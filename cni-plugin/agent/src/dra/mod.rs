@@ -10,6 +10,7 @@
 //!                                                ▼
 //!  kubelet ─► plugin ─► driver: claim, pod, networks, links ─► decision ─► claims: a file each ─► ADD
 //! ```
+//!  claims, records of calls ─► statuses ─► status of the claims
 //!
 //! The end of the agent changes no slice and no file.
 
@@ -22,6 +23,7 @@ mod objects;
 mod plugin;
 mod slices;
 mod state;
+mod statuses;
 mod task;
 mod traffic;
 mod wish;

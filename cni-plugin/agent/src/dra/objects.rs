@@ -7,12 +7,15 @@ use crate::cluster::pods;
 use crate::serve::store::Store;
 use braid_core::cni::Kind;
 use braid_core::dra::claim::{Claim, ClaimingPod};
+use braid_core::dra::device_status::{self, DeviceStatus};
 use braid_core::dra::pod_claims::PodClaims;
 use braid_core::dra::slice::API_VERSION;
 use braid_core::k8s::{Nad, ObjectName, object};
 use futures_util::future::{join_all, try_join_all};
+use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -41,6 +44,37 @@ impl Objects {
             return Ok(None);
         };
         Ok(Some(Claim::parse(&body)?))
+    }
+
+    /// Reads the status of this driver's devices in a claim; `None` if the claim is gone.
+    pub(super) async fn status(&self, claim: &Claim) -> Result<Option<Vec<DeviceStatus>>, String> {
+        let body = self.get(&claim.name, &claims()).await;
+        let Some(body) = body.map_err(|fault| fault.message)? else {
+            return Ok(None);
+        };
+        let object: Value = serde_json::from_slice(&body).map_err(|err| err.to_string())?;
+        let is_it = object["metadata"]["uid"] == claim.uid;
+        Ok(is_it.then(|| device_status::of_object(&object)))
+    }
+
+    /// Applies the status of devices to a claim, unless it is gone.
+    pub(super) async fn apply_status(
+        &self,
+        claim: &Claim,
+        statuses: &[DeviceStatus],
+        manager: &str,
+    ) -> Result<(), String> {
+        let namespace = &claim.name.namespace;
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &claims());
+        let params = PatchParams::apply(manager).force();
+        let patch = Patch::Apply(device_status::patch(claim, statuses));
+        let applied = api.patch_subresource("status", &claim.name.name, &params, &patch);
+        match applied.await {
+            // 409: a claim of this name has another uid.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+            applied => applied.map(drop).map_err(|err| err.to_string()),
+        }
     }
 
     /// Reads claims of a namespace, as far as they can be had.

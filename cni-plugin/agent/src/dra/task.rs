@@ -7,6 +7,7 @@ use super::objects::Objects;
 use super::plugin::KubeletPlugin;
 use super::slices::Slices;
 use super::state::State;
+use super::statuses;
 use super::wish::{Wish, Wishes};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
@@ -36,12 +38,13 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Usual folder of the kubelet.
 const KUBELET: &str = "/var/lib/kubelet";
 
-/// Starts the task. It does nothing before a wish enables it.
+/// Starts the task. It does nothing before a wish enables it. `attached` changes after each ADD.
 pub(crate) fn start(
     client: &Client,
     options: &Options,
     store: &Arc<Store>,
     metrics: Metrics,
+    attached: Receiver<()>,
 ) -> Wishes {
     let (wishes, received) = Wishes::channel();
     let (state, seen) = watch::channel(State::default());
@@ -52,7 +55,9 @@ pub(crate) fn start(
         conflist: options.conflist.clone(),
         reports: Reports::start(client.clone(), &options.node_name),
         metrics,
+        prepared: Notify::new(),
     }));
+    statuses::start(Arc::clone(&driver.0), &options.node_name, attached);
     let kubelet = options.kubelet_root_dir.clone();
     let task = Task {
         client: client.clone(),

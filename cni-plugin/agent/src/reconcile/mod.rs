@@ -19,19 +19,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, interval, sleep_until};
 
 /// Time after which all pods are compared again without a change.
 const RESYNC: Duration = Duration::from_mins(1);
 
-/// Starts the task.
+/// Starts the task. The receiver changes after each ADD.
 pub(crate) fn start(
     store: Arc<Store>,
     looks: UnboundedReceiver<Look>,
     options: &Options,
     metrics: Metrics,
-) {
+) -> watch::Receiver<()> {
+    let (attached, seen) = watch::channel(());
     let task = Task {
         store,
         conflist: options.conflist.clone(),
@@ -39,8 +41,10 @@ pub(crate) fn start(
         known: BTreeMap::new(),
         work: JoinSet::new(),
         metrics,
+        attached,
     };
     tokio::spawn(task.run(looks));
+    seen
 }
 
 struct Task {
@@ -51,6 +55,7 @@ struct Task {
     known: BTreeMap<ObjectName, (String, String)>,
     work: JoinSet<(ObjectName, bool)>,
     metrics: Metrics,
+    attached: watch::Sender<()>,
 }
 
 impl Task {
@@ -121,6 +126,7 @@ impl Task {
             }
             // The ADD may have read an older annotation. The work on the pod publishes as well.
             Look::Attached(name) => {
+                self.attached.send_replace(());
                 self.queue.add_unless_known(name, Instant::now().into_std());
             }
         }

@@ -13,6 +13,7 @@ pub mod attachments;
 pub mod claim;
 mod definition;
 pub mod device;
+pub mod device_status;
 pub mod message;
 pub mod network_keys;
 pub mod nic;

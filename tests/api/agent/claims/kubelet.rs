@@ -6,10 +6,12 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// Folder of the kubelet of a test's node.
@@ -88,6 +90,60 @@ struct Unprepared {
     error: String,
 }
 
+pub(super) const HEALTHY: i32 = 1;
+pub(super) const UNHEALTHY: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+struct AllHealth {
+    #[prost(message, repeated, tag = "1")]
+    devices: Vec<DeviceHealth>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DeviceHealth {
+    #[prost(message, optional, tag = "1")]
+    device: Option<DeviceId>,
+    #[prost(int32, tag = "2")]
+    health: i32,
+    #[prost(string, tag = "5")]
+    message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DeviceId {
+    #[prost(string, tag = "1")]
+    pool_name: String,
+    #[prost(string, tag = "2")]
+    device_name: String,
+}
+
+/// Watch of the devices' health.
+pub(super) struct Health<'k> {
+    kubelet: &'k Kubelet,
+    stream: Streaming<AllHealth>,
+}
+
+impl Health<'_> {
+    /// Waits until all devices are of this pool, with this health and message.
+    #[track_caller]
+    pub(super) fn await_devices(&mut self, pool: &str, expected: &BTreeMap<String, (i32, String)>) {
+        let limit = Duration::from_secs(20);
+        let mut last = BTreeMap::new();
+        while last != *expected {
+            let next = async { timeout(limit, self.stream.message()).await };
+            let next = self.kubelet.running.block_on(next);
+            let next = next.unwrap_or_else(|_| panic!("{last:?}, not {expected:?}"));
+            let all = next.expect("a message").expect("a stream");
+            last.clear();
+            for health in all.devices {
+                let device = health.device.expect("a device");
+                assert_eq!(device.pool_name, pool);
+                last.insert(device.device_name, (health.health, health.message));
+            }
+        }
+    }
+}
+
 /// A kubelet that has registered the plugin.
 pub(super) struct Kubelet {
     running: Runtime,
@@ -147,6 +203,23 @@ impl Kubelet {
         answers.remove(&name(claim)).expect("an answer")
     }
 
+    /// Begins to watch the health of devices.
+    pub(super) fn health(&self) -> Health<'_> {
+        let watch = "/v1alpha1.DRAResourceHealth/NodeWatchResources";
+        let stream = self.running.block_on(async {
+            let mut client = client(&self.endpoint).await?;
+            let codec = ProstCodec::<Empty, AllHealth>::default();
+            let watch = PathAndQuery::from_static(watch);
+            client
+                .server_streaming(Request::new(Empty {}), watch, codec)
+                .await
+        });
+        Health {
+            kubelet: self,
+            stream: stream.expect("a stream").into_inner(),
+        }
+    }
+
     pub(super) fn unprepare(&self, claim: &Value) {
         let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources";
         let all: AllUnprepared = self.ask(method, &[claim]);
@@ -175,16 +248,21 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").to_owned()
 }
 
-async fn ask<Q, A>(socket: &str, method: &'static str, question: Q) -> Result<A, Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
+async fn client(socket: &str) -> Result<Grpc<Channel>, Status> {
     let unavailable = |err: tonic::transport::Error| Status::unavailable(err.to_string());
     let endpoint = Endpoint::from_shared(format!("unix://{socket}")).map_err(unavailable)?;
     let channel: Channel = endpoint.connect().await.map_err(unavailable)?;
     let mut client = Grpc::new(channel);
     client.ready().await.map_err(unavailable)?;
+    Ok(client)
+}
+
+async fn ask<Q, A>(socket: &str, method: &'static str, question: Q) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut client = client(socket).await?;
     let codec = ProstCodec::<Q, A>::default();
     let method = PathAndQuery::from_static(method);
     let answer = client.unary(Request::new(question), method, codec).await;
