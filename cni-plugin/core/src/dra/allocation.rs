@@ -106,8 +106,9 @@ impl Allocator<'_> {
             } else {
                 "is not in these files"
             };
-            self.notes
-                .push(format!("request {name:?}: class {class:?} {why}; not shown"));
+            self.notes.push(format!(
+                "request {name:?}: class {class:?} {why}; not shown"
+            ));
             return Ok(());
         }
         let links = self.links_of(&request);
@@ -118,7 +119,8 @@ impl Allocator<'_> {
             self.results.push(result);
         }
         let spec = known.and_then(|json| json.get("spec"));
-        for config in spec.unwrap_or(&Json::Null).list("config")?.unwrap_or_default() {
+        let spec = spec.unwrap_or(&Json::Null);
+        for config in spec.list("config")?.unwrap_or_default() {
             let mut config = from("FromClass", config);
             config.set("requests", vec![Json::from(request.name.as_str())]);
             self.configs.push(config);
@@ -182,7 +184,10 @@ impl Allocator<'_> {
         match bandwidth.or(speed.map(nic::default_bandwidth)) {
             Some(Rate(rate)) => {
                 let rate = rate.max(nic::MIN.0);
-                result.set("consumedCapacity", Json::object_of([(BANDWIDTH, rate.into())]));
+                result.set(
+                    "consumedCapacity",
+                    Json::object_of([(BANDWIDTH, rate.into())]),
+                );
             }
             None => self.notes.push(format!(
                 "request {:?}: the speed of {link} is not known, so its default bandwidth is not \
@@ -227,7 +232,9 @@ fn is_of_driver(class: &Json) -> bool {
     let spec = class.get("spec").unwrap_or(&Json::Null);
     let items = |key: &str| spec.list(key).ok().flatten().unwrap_or_default();
     let names_it = |selector: &Json| {
-        let expression = selector.get("cel").and_then(|cel| text_at(cel, "expression"));
+        let expression = selector
+            .get("cel")
+            .and_then(|cel| text_at(cel, "expression"));
         expression.is_some_and(|text| text.contains(DRIVER))
     };
     let is_for_it = |config: &Json| matches!(Config::of(config, true), Ok(Some(_)));

@@ -25,7 +25,9 @@ fn allocated(
         namespace: "web".to_owned(),
         name: "c".to_owned(),
     };
-    let devices = json(&format!(r#"{{"requests":[{requests}],"config":[{config}]}}"#));
+    let devices = json(&format!(
+        r#"{{"requests":[{requests}],"config":[{config}]}}"#
+    ));
     let classes: Vec<Json> = classes.iter().map(|text| json(text)).collect();
     let classes: Vec<&Json> = classes.iter().collect();
     let Allocation { json, notes } =
@@ -99,9 +101,7 @@ fn the_first_alternative_is_allocated_with_the_parameters_of_its_class_first() {
     let request = r#"{"name":"nic","firstAvailable":[
         {"name":"fast","deviceClassName":"lan","capacity":{"requests":{"bandwidth":"5G"}}},
         {"name":"slow","deviceClassName":"braid.dev"}]}"#;
-    let class = format!(
-        r#"{{"metadata":{{"name":"lan"}},"spec":{{"config":[{{{OPAQUE}}}]}}}}"#
-    );
+    let class = format!(r#"{{"metadata":{{"name":"lan"}},"spec":{{"config":[{{{OPAQUE}}}]}}}}"#);
     let config = format!(r#"{{"requests":["nic"],{OPAQUE}}}"#);
     let links = [named(Some("nic"), "eth1")];
     let (claim, _) = allocated(request, &config, &[&class], &links).expect("allocated");
@@ -119,7 +119,9 @@ fn requests_of_other_drivers_are_left_out() {
     let gpu = r#"{"metadata":{"name":"gpu"},"spec":{"selectors":[{"cel":{"expression":"device.driver == 'gpu.example.com'"}}]}}"#;
     let whole = r#"{"metadata":{"name":"all"},"spec":{"selectors":[{"cel":{"expression":"device.driver == 'braid.dev'"}}]}}"#;
     let names = [("g", "gpu"), ("n", "none"), ("w", "all")];
-    let requests = names.map(|(name, class)| exactly(name, class, "")).join(",");
+    let requests = names
+        .map(|(name, class)| exactly(name, class, ""))
+        .join(",");
     let mut link = named(None, "eth1");
     link.form = Some(Form::Whole);
     let (claim, notes) = allocated(&requests, "", &[gpu, whole], &[link]).expect("allocated");
@@ -145,11 +147,16 @@ fn a_request_without_its_links_is_refused() {
     let required = "--device nic=<link> is required: the scheduler is not asked";
     assert_eq!(refused(&nic(""), &[]), required);
     assert_eq!(refused(&nic(""), &[named(Some("other"), "eth1")]), required);
-    let twice =
-        "--device nic=<link> is required 2 times, each with another link: the scheduler is not asked";
-    assert_eq!(refused(&nic(r#","count":2"#), std::slice::from_ref(&one)), twice);
+    let twice = "--device nic=<link> is required 2 times, each with another link: the scheduler is not asked";
     assert_eq!(
-        refused(&nic(r#","allocationMode":"All""#), std::slice::from_ref(&one)),
+        refused(&nic(r#","count":2"#), std::slice::from_ref(&one)),
+        twice
+    );
+    assert_eq!(
+        refused(
+            &nic(r#","allocationMode":"All""#),
+            std::slice::from_ref(&one)
+        ),
         r#""allocationMode": "All": only the scheduler knows all devices"#
     );
     let mut whole = one;
