@@ -11,6 +11,7 @@
 mod access;
 mod agent;
 mod audit;
+mod claims_docs;
 mod faults;
 mod kubelet;
 mod objects;
