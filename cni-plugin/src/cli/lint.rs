@@ -1,14 +1,17 @@
 //! `braid lint`: faults of NetworkAttachmentDefinitions and annotations, found before they are in a
 //! cluster.
 
-use super::manifests::{File, FilePosition, Lines, Placed, Unreadable};
+mod pod_claims;
+
+use super::manifests::{File, FilePosition, Lines, Placed, RESOURCE_CLAIMS, Unreadable};
 use super::output::{self, Format};
 use super::{FAILURE, Outcome};
 use braid_core::cni::{FaultPlace, Json};
 use braid_core::k8s::nad::Definition;
 use braid_core::k8s::selection::Selection;
 use braid_core::k8s::{DEFAULT_NETWORK, NETWORKS, Nad, Pod, annotation};
-use braid_core::lint::{self, Finding, Level, device_claims};
+use braid_core::lint::device_claims::{self, Known};
+use braid_core::lint::{self, Finding, Level};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -112,13 +115,24 @@ fn text(one: &LintReport) -> String {
     format!("{place}: {}: {}\n", one.level, words.join(": "))
 }
 
-/// Returns the findings in the order of files and lines. A pod is checked against the networks in
-/// all files.
+/// Returns the findings in the order of files and lines. Pods and claims are checked against the
+/// objects in all files.
 fn of_files(files: &[File]) -> Vec<LintReport> {
-    let mut nads = Vec::new();
+    let (mut nads, mut objects) = (Vec::new(), Vec::new());
     for file in files {
         nads.extend(file.nads.iter().map(|placed| &placed.object));
+        for document in &file.devices {
+            objects.extend_from_slice(document.objects());
+        }
     }
+    let classes: Vec<&Json> = objects
+        .iter()
+        .filter(|json| device_claims::is_class(json))
+        .collect();
+    let known = Known {
+        classes: &classes,
+        nads: &nads,
+    };
     let mut all = Vec::new();
     for file in files {
         let mut found = Vec::new();
@@ -127,8 +141,14 @@ fn of_files(files: &[File]) -> Vec<LintReport> {
         }
         for placed in &file.pods {
             found.extend(of_pod(file, placed, &nads));
+            let claims = pod_claims::of_pod(&placed.object, &objects);
+            found.extend(claims.map(|finding| {
+                let position = FilePosition::of_line(placed.place(RESOURCE_CLAIMS));
+                let object = Some(format!("pod {}", placed.object.name));
+                shown(&file.path, object, position, finding)
+            }));
         }
-        found.extend(of_devices(file));
+        found.extend(of_devices(file, known));
         found.sort_by_key(|one: &LintReport| one.line);
         all.extend(found);
     }
@@ -158,10 +178,10 @@ fn of_nad(file: &File, placed: &Placed<Nad>) -> Vec<LintReport> {
 }
 
 /// Returns the findings about claims and classes of devices.
-fn of_devices(file: &File) -> Vec<LintReport> {
+fn of_devices(file: &File, known: Known<'_>) -> Vec<LintReport> {
     let mut all = Vec::new();
     for document in &file.devices {
-        for (object, finding) in device_claims::objects(&document.json) {
+        for (object, finding) in device_claims::objects(&document.json, known) {
             let position = FilePosition::of_line(document.lines.line(&finding.place));
             all.push(shown(&file.path, Some(object), position, finding));
         }

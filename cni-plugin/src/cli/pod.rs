@@ -1,6 +1,6 @@
 //! A pod in manifest files, converted to the call that a runtime would make for it in a cluster.
 
-mod claims;
+pub(super) mod claims;
 mod links;
 
 use super::conf;
@@ -105,7 +105,9 @@ impl Networks {
         let (mut objects, documents) = manifests::read(&self.files)?;
         let pod = self.chosen(&objects.pods)?.clone();
         let links = self.links(machine)?;
-        let ClaimsOfPod { claims, notes } = claims::of_pod(&pod, &documents, &links)?;
+        let found = claims::of_pod(&pod, &documents, &links)?;
+        found.refuse_host_network()?;
+        let ClaimsOfPod { claims, notes, .. } = found;
         objects.resource_claims = claims;
         Ok((pod, Manifests::new(objects), notes))
     }

@@ -9,7 +9,8 @@ use crate::dra::claim::{Config, Share};
 use crate::dra::device::Form;
 use crate::dra::parameters::Parameters;
 use crate::dra::{BANDWIDTH, DRIVER, WHOLE_CLASS, quantity};
-use crate::k8s::{ObjectName, text_at};
+use crate::k8s::nad::is_on_disk;
+use crate::k8s::{Nad, ObjectName, text_at};
 use crate::name::IfName;
 
 /// Group of the objects, as `apiVersion` begins.
@@ -31,20 +32,39 @@ const ALTERNATIVES: &str = "firstAvailable";
 /// Path in a document.
 type Path = Vec<PathPart>;
 
+/// Objects that claims name, as far as they are known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// `DeviceClass`es.
+    pub classes: &'a [&'a Json],
+    /// `NetworkAttachmentDefinition`s.
+    pub nads: &'a [&'a Nad],
+}
+
 /// Returns the faults of an object or of the objects in a list, each after the kind and name of its
 /// object. Objects of other kinds have none.
-pub fn objects(document: &Json) -> Vec<(String, Finding)> {
-    let mut found = of_object(document, document, &Vec::new());
+pub fn objects(document: &Json, known: Known<'_>) -> Vec<(String, Finding)> {
+    let mut found = of_object(document, document, &Vec::new(), known);
     if let Some(Json::Array(items)) = document.get("items") {
         for (index, item) in items.iter().enumerate() {
             let path = vec![key("items"), PathPart::Index(index)];
-            found.extend(of_object(document, item, &path));
+            found.extend(of_object(document, item, &path, known));
         }
     }
     found
 }
 
-fn of_object(document: &Json, object: &Json, path: &Path) -> Vec<(String, Finding)> {
+/// True for a `DeviceClass`.
+pub fn is_class(object: &Json) -> bool {
+    text_at(object, "kind") == Some("DeviceClass")
+}
+
+fn of_object(
+    document: &Json,
+    object: &Json,
+    path: &Path,
+    known: Known<'_>,
+) -> Vec<(String, Finding)> {
     let is_known = text_at(object, "apiVersion").is_some_and(|text| text.starts_with(GROUP));
     let (kind, words): (&str, &[&str]) = match text_at(object, "kind").filter(|_| is_known) {
         Some("ResourceClaim") => ("resource-claim", &["spec", "devices"]),
@@ -65,6 +85,7 @@ fn of_object(document: &Json, object: &Json, path: &Path) -> Vec<(String, Findin
         },
         path: below(path, words),
         configs: Vec::new(),
+        known,
     };
     linter.of_configs(inner, is_class);
     if !is_class && let Err(error) = linter.of_requests(inner, &name) {
@@ -108,13 +129,18 @@ struct Linter<'a> {
     path: Path,
     /// Configurations for this driver, each with the path of its parameters.
     configs: Vec<(Config, Path)>,
+    known: Known<'a>,
 }
 
-/// A request of a claim, or an alternative of it, for a device of one of the driver's own classes.
+/// A request of a claim, or an alternative of it, for a device of one of the driver's own classes or of
+/// a known class.
 struct Request<'a> {
     /// `<request>` or `<request>/<alternative>`.
     name: String,
-    form: Form,
+    /// Form of the device; `None` for a class whose expressions decide.
+    form: Option<Form>,
+    /// Configurations of the class for this driver.
+    of_class: Vec<Config>,
     /// Number of devices.
     count: u64,
     json: &'a Json,
@@ -145,13 +171,14 @@ impl Linter<'_> {
         }
     }
 
-    /// Checks the requests for the driver's own classes, with the configurations for them. Another
-    /// class may have parameters that complete the claim's.
+    /// Checks the requests for the driver's own classes and for known ones, with the configurations for
+    /// them. An unknown class may have parameters that complete the claim's.
     fn of_requests(&mut self, inner: &Json, claim: &ObjectName) -> Result<(), Error> {
         let mut all = Vec::new();
         let items = inner.list(REQUESTS)?.unwrap_or_default();
         for (index, request) in items.iter().enumerate() {
-            all.extend(requests(request, &item(&self.path, REQUESTS, index))?);
+            let path = item(&self.path, REQUESTS, index);
+            all.extend(requests(request, &path, self.known.classes)?);
         }
         for request in &all {
             self.of_capacity(request);
@@ -161,8 +188,15 @@ impl Linter<'_> {
         }
         let mut attachments: Vec<Attachment> = Vec::new();
         for request in &all {
-            let attachment = self.attachment(claim, request)?;
-            self.of_network(&attachment);
+            let form = request.form.unwrap_or(Form::Shared);
+            let attachment = self.attachment(claim, request, form)?;
+            if let Err(error) = self.check_network(&attachment)
+                // Only the scheduler knows the form.
+                && (request.form.is_some()
+                    || self.check_network(&self.attachment(claim, request, Form::Whole)?).is_err())
+            {
+                self.note_network(&attachment, &error);
+            }
             let is_alternative = attachments
                 .iter()
                 .any(|one| one.share.main_request() == attachment.share.main_request());
@@ -185,8 +219,14 @@ impl Linter<'_> {
     }
 
     /// Returns the attachment that a request would get, on any link.
-    fn attachment(&self, claim: &ObjectName, request: &Request<'_>) -> Result<Attachment, Error> {
-        let configs: Vec<Config> = self.configs.iter().map(|(one, _)| one.clone()).collect();
+    fn attachment(
+        &self,
+        claim: &ObjectName,
+        request: &Request<'_>,
+        form: Form,
+    ) -> Result<Attachment, Error> {
+        let mut configs = request.of_class.clone();
+        configs.extend(self.configs.iter().map(|(one, _)| one.clone()));
         let parent = IfName::parse(ANY_LINK).map_err(|error| Error::internal(error.to_string()))?;
         Ok(Attachment {
             claim: claim.clone(),
@@ -197,27 +237,38 @@ impl Linter<'_> {
                 pool: String::new(),
                 device: String::new(),
                 share_id: None,
-                bandwidth: (request.form == Form::Shared).then_some(ANY_RATE),
+                bandwidth: (form == Form::Shared).then_some(ANY_RATE),
             },
             parent,
-            form: request.form,
+            form,
         })
     }
 
     /// Checks that the plugins can serve the parameters. A NetworkAttachmentDefinition may be in the
-    /// cluster only.
-    fn of_network(&mut self, attachment: &Attachment) {
-        if attachment.nad().is_some() {
-            return;
-        }
+    /// cluster only, and its configuration in a file of the node.
+    fn check_network(&self, attachment: &Attachment) -> Result<(), Error> {
+        let nads: Vec<Nad> = match attachment.nad() {
+            None => Vec::new(),
+            Some(name) => {
+                let mut nads = self.known.nads.iter();
+                match nads.find(|nad| nad.name == name && !is_on_disk(nad)) {
+                    Some(nad) => vec![Nad::clone(nad)],
+                    None => return Ok(()),
+                }
+            }
+        };
         let no_file = |_: &str| Err(Error::internal("no file"));
-        if let Err(error) = attachment.network(&[], no_file) {
-            let path = below(
-                &self.path_for(&attachment.share.request, "network"),
-                &["network"],
-            );
-            self.judge.note_error(&path, &error);
-        }
+        attachment.network(&nads, no_file).map(|_| ())
+    }
+
+    fn note_network(&mut self, attachment: &Attachment, error: &Error) {
+        let key = if attachment.nad().is_some() {
+            "nad"
+        } else {
+            "network"
+        };
+        let path = self.path_for(&attachment.share.request, key);
+        self.judge.note_error(&below(&path, &[key]), error);
     }
 
     /// Checks that no other attachment of the claim has the interface name.
@@ -245,7 +296,7 @@ impl Linter<'_> {
 }
 
 /// Returns the request at a path, or its alternatives, without requests for other classes.
-fn requests<'j>(json: &'j Json, path: &Path) -> Result<Vec<Request<'j>>, Error> {
+fn requests<'j>(json: &'j Json, path: &Path, classes: &[&Json]) -> Result<Vec<Request<'j>>, Error> {
     let main = json.str_or("name", "")?;
     let mut all = Vec::new();
     if let Some(exactly) = json.object("exactly")? {
@@ -253,29 +304,62 @@ fn requests<'j>(json: &'j Json, path: &Path) -> Result<Vec<Request<'j>>, Error> 
             main.to_owned(),
             exactly,
             below(path, &["exactly"]),
+            classes,
         )?);
     }
     let alternatives = json.list(ALTERNATIVES)?.unwrap_or_default();
     for (index, one) in alternatives.iter().enumerate() {
         let name = format!("{main}/{}", one.str_or("name", "")?);
-        all.extend(request(name, one, item(path, ALTERNATIVES, index))?);
+        let path = item(path, ALTERNATIVES, index);
+        all.extend(request(name, one, path, classes)?);
     }
     Ok(all)
 }
 
-fn request(name: String, json: &Json, path: Path) -> Result<Option<Request<'_>>, Error> {
-    let form = match json.str_or("deviceClassName", "")? {
-        DRIVER => Form::Shared,
-        WHOLE_CLASS => Form::Whole,
-        _ => return Ok(None),
+fn request<'j>(
+    name: String,
+    json: &'j Json,
+    path: Path,
+    classes: &[&Json],
+) -> Result<Option<Request<'j>>, Error> {
+    let class = json.str_or("deviceClassName", "")?;
+    let known = classes.iter().find(|json| name_of(json).name == class);
+    let form = match class {
+        DRIVER => Some(Form::Shared),
+        WHOLE_CLASS => Some(Form::Whole),
+        _ => None,
     };
+    let of_class = known.map(|json| configs_of(json)).unwrap_or_default();
+    // A class without parameters for this driver may be of another one.
+    if form.is_none() && of_class.is_empty() {
+        return Ok(None);
+    }
     Ok(Some(Request {
         name,
         form,
+        of_class,
         count: json.u64("count")?.unwrap_or(1),
         json,
         path,
     }))
+}
+
+/// Returns the configurations of a class for this driver; empty if one has a fault, which the class
+/// reports.
+fn configs_of(class: &Json) -> Vec<Config> {
+    let spec = class.get("spec").unwrap_or(&Json::Null);
+    let items = spec.list(CONFIG).ok().flatten().unwrap_or_default();
+    let mut configs = Vec::new();
+    for item in items {
+        match Config::of(item, true) {
+            Ok(None) => {}
+            Ok(Some(config)) if Parameters::parse(&config.parameters, true).is_ok() => {
+                configs.push(config);
+            }
+            Ok(Some(_)) | Err(_) => return Vec::new(),
+        }
+    }
+    configs
 }
 
 #[cfg(test)]

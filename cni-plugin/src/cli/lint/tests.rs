@@ -91,6 +91,47 @@ f:36: error: kind: "Attachement": "kind": "Attachement": not "Attachment"
 }
 
 #[test]
+fn claims_of_a_pod_are_checked_together() {
+    let claim = |name: &str, interface: &str| {
+        let parameters =
+            format!("{{apiVersion: braid.dev/v1alpha1, kind: Attachment, interface: {interface}}}");
+        let requests = "[{name: nic, exactly: {deviceClassName: braid.dev}}]";
+        let config = format!("[{{opaque: {{driver: braid.dev, parameters: {parameters}}}}}]");
+        let spec = format!("{{devices: {{requests: {requests}, config: {config}}}}}");
+        format!(
+            "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+        )
+    };
+    let pod = |more: &str| {
+        let claims = "[{name: x, resourceClaimName: a}, {name: y, resourceClaimName: b}]";
+        format!("kind: Pod\nmetadata:\n  name: web\nspec:\n  resourceClaims: {claims}\n{more}")
+    };
+    let same = pod("") + &claim("a", "data0") + &claim("b", "data0");
+    let expected = "f:5: error: resourceClaims: claim default/b: request \"nic\": \"interface\": \"data0\": the pod has it already\n";
+    assert_eq!(found(&same), expected);
+    let different = pod("") + &claim("a", "data0") + &claim("b", "data1");
+    assert_eq!(found(&different), "");
+    assert_eq!(found(&(pod("") + &claim("a", "data0"))), "", "b is unknown");
+    let workload = same.replacen("kind: Pod", "kind: Job", 1);
+    let workload = workload.replacen(
+        "\n  resourceClaims",
+        "\n template:\n  spec:\n   resourceClaims",
+        1,
+    );
+    assert_eq!(found(&workload), expected.replacen("f:5", "f:7", 1));
+    let host = pod("  hostNetwork: true\n") + &claim("a", "data0") + &claim("b", "data1");
+    let expected = "f:5: error: resourceClaims: claim default/a: the pod has hostNetwork, so it can't have network devices of claims\n";
+    assert_eq!(found(&host), expected);
+    // The claim has the fault, and the pod has it once.
+    let own = pod("") + &claim("a", "eth0") + &claim("b", "data0");
+    let found = found(&own);
+    assert!(
+        found.lines().count() == 1 && found.starts_with("f:10:"),
+        "{found}"
+    );
+}
+
+#[test]
 fn metadata_faults_have_the_line_of_the_metadata() {
     let text = "kind: NetworkAttachmentDefinition\nmetadata:\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: vf\n  name: A_\n";
     let found = found(text);

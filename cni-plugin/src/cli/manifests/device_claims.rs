@@ -1,6 +1,7 @@
 //! Documents with claims or classes of network devices, or with pods that have claims, with the lines of
 //! all their values.
 
+use super::document::RESOURCE_CLAIMS;
 use super::lines::{Lines, Node};
 use braid_core::cni::Json;
 use braid_core::lint::device_claims::GROUP;
@@ -9,9 +10,6 @@ use serde_saphyr::Spanned;
 
 /// Maximum nesting of a document. Each level takes several frames of the stack.
 const MAX_DEPTH: usize = 64;
-
-/// Key of a pod with claims.
-const OF_POD: &str = "resourceClaims";
 
 /// A document.
 #[derive(Debug)]
@@ -23,7 +21,7 @@ pub(in super::super) struct DeviceDocument {
 impl DeviceDocument {
     /// Parses all documents of a text that has such objects. The error has the line and the fault.
     pub(super) fn all(text: &str) -> Result<Vec<Self>, (usize, String)> {
-        if !text.contains(GROUP) && !text.contains(OF_POD) {
+        if !text.contains(GROUP) && !text.contains(RESOURCE_CLAIMS) {
             return Ok(Vec::new());
         }
         let values: Vec<Spanned<Node>> = parsed(text)?;
@@ -37,11 +35,10 @@ impl DeviceDocument {
     }
 
     /// Returns the object, or the objects of a list.
-    pub(super) fn objects(self) -> Vec<Json> {
-        let items = self.json.get("items").cloned();
-        match items {
+    pub(in super::super) fn objects(&self) -> &[Json] {
+        match self.json.get("items") {
             Some(Json::Array(items)) => items,
-            Some(_) | None => vec![self.json],
+            Some(_) | None => std::slice::from_ref(&self.json),
         }
     }
 }

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// Namespace of an object without one.
 pub(super) const DEFAULT: &str = "default";
 
+/// Key of a pod whose line is kept.
+pub(in super::super) const RESOURCE_CLAIMS: &str = "resourceClaims";
+
 /// An object, or a list of objects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -44,12 +47,21 @@ struct Spec {
     template: Option<Template>,
     /// Key of a `CronJob`.
     job_template: Option<Box<Document>>,
+    /// Key of a pod.
+    resource_claims: Option<Spanned<AnyValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Template {
     metadata: Meta,
+    spec: Option<TemplateSpec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TemplateSpec {
+    resource_claims: Option<Spanned<AnyValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -114,11 +126,15 @@ impl Document {
     pub(super) fn pod(self) -> Option<Placed<Pod>> {
         let (name, mut places) = self.metadata.name();
         let uid = self.metadata.uid.clone().unwrap_or_default();
-        let metadata = if self.kind == "Pod" {
-            self.metadata
+        let (metadata, claims) = if self.kind == "Pod" {
+            (self.metadata, self.spec.unwrap_or_default().resource_claims)
         } else {
-            self.spec?.template()?.metadata
+            let Template { metadata, spec } = self.spec?.template()?;
+            (metadata, spec.unwrap_or_default().resource_claims)
         };
+        if let Some(claims) = claims {
+            places.insert(RESOURCE_CLAIMS.to_owned(), line(&claims));
+        }
         let annotations = metadata.annotations(&mut places);
         let pod = Pod {
             name,

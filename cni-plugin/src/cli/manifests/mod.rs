@@ -10,6 +10,7 @@ use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod, text_at};
 use braid_node::source::manifests::Objects;
 use device_claims::DeviceDocument;
 use document::Document;
+pub(super) use document::RESOURCE_CLAIMS;
 pub(super) use lines::Lines;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -194,8 +195,8 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<(Objects, Vec<Json>), Error> {
             devices,
             ..
         } = File::read(path)?;
-        for document in devices {
-            all.extend(document.objects());
+        for document in &devices {
+            all.extend_from_slice(document.objects());
         }
         for placed in pods {
             objects.pods.push(placed.object);

@@ -14,14 +14,27 @@ const UID: &str = "example";
 
 /// Claims of a pod that have devices of braid, in its order.
 #[derive(Debug, Default)]
-pub(super) struct ClaimsOfPod {
-    pub(super) claims: Vec<Claim>,
+pub(in crate::cli) struct ClaimsOfPod {
+    pub(in crate::cli) claims: Vec<Claim>,
     /// Sentences about requests that are not as in a cluster.
-    pub(super) notes: Vec<String>,
+    pub(in crate::cli) notes: Vec<String>,
+    pod: Option<PodClaims>,
+}
+
+impl ClaimsOfPod {
+    /// Refuses devices for a pod in the node's network namespace.
+    pub(in crate::cli) fn refuse_host_network(&self) -> Result<(), Error> {
+        match (&self.pod, self.claims.first()) {
+            (Some(pod), Some(claim)) => pod
+                .refuse_host_network()
+                .map_err(|error| about(&claim.name, error)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Returns the claims of `pod`. `objects` are all objects of the files.
-pub(super) fn of_pod(
+pub(in crate::cli) fn of_pod(
     pod: &Pod,
     objects: &[Json],
     links: &[NamedLink],
@@ -50,11 +63,7 @@ pub(super) fn of_pod(
             .claims
             .extend(Some(claim).filter(|claim| !claim.shares.is_empty()));
     }
-    if let Some(claim) = found.claims.first() {
-        of_pod
-            .refuse_host_network()
-            .map_err(|error| about(&claim.name, error))?;
-    }
+    found.pod = Some(of_pod);
     Ok(found)
 }
 

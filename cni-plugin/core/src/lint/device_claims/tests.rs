@@ -3,6 +3,10 @@ use crate::cni::FaultPlace;
 
 /// Returns the findings in a document, each as `path: finding`.
 fn found(text: &str) -> Vec<String> {
+    found_with(text, Known::default())
+}
+
+fn found_with(text: &str, known: Known<'_>) -> Vec<String> {
     let document = Json::parse(text.as_bytes(), "test").expect("JSON");
     let told = |(_, finding): (String, Finding)| {
         let FaultPlace::Path(path) = &finding.place else {
@@ -14,7 +18,7 @@ fn found(text: &str) -> Vec<String> {
         });
         format!("{}: {finding}", parts.collect::<Vec<_>>().join("."))
     };
-    objects(&document).into_iter().map(told).collect()
+    objects(&document, known).into_iter().map(told).collect()
 }
 
 fn opaque(keys: &str) -> String {
@@ -146,6 +150,125 @@ fn class_may_have_more_than_a_claim() {
 }
 
 #[test]
+fn claims_are_checked_with_the_parameters_of_their_class() {
+    let class = |config: &str| {
+        let text = format!(
+            r#"{{"kind":"DeviceClass","metadata":{{"name":"lan"}},"spec":{{"config":[{{{}}}]}}}}"#,
+            opaque(config)
+        );
+        Json::parse(text.as_bytes(), "test").expect("JSON")
+    };
+    let vlan = r#""network":{"type":"vlan","vlanId":100,"ipam":{"type":"dhcp"}}"#;
+    let list = r#""network":{"plugins":[{"type":"macvlan"},{"type":"tuning"}]}"#;
+    let device = r#""network":{"type":"host-device"}"#;
+    let at = "spec.devices.config.0.opaque.parameters";
+    for (of_class, of_claim, expected) in [
+        (vlan, r#""network":{"vlanId":7}"#, ""),
+        // The device may be a whole one.
+        (device, r#""network":{"mtu":1400}"#, ""),
+        (
+            vlan,
+            r#""network":{"vlanId":5000}"#,
+            r#"network.vlanId: error: vlanId: 5000: claim default/a: request "nic": "vlanId": invalid VLAN ID 5000 (must be between 0 and 4094)"#,
+        ),
+        (
+            vlan,
+            r#""network":{"ipam":{}}"#,
+            r#"network: error: network: claim default/a: request "nic": "type": "vlan": it requires an "ipam" with a type, or "ips""#,
+        ),
+    ] {
+        let class = class(of_class);
+        let known = Known {
+            classes: &[&class],
+            ..Known::default()
+        };
+        let text = claim(&exactly("lan", ""), &format!("{{{}}}", opaque(of_claim)));
+        let expected = Some(expected).filter(|text| !text.is_empty());
+        let expected = expected.map(|text| format!("{at}.{text}"));
+        assert_eq!(found_with(&text, known), Vec::from_iter(expected));
+    }
+    let class = class(list);
+    let known = Known {
+        classes: &[&class],
+        ..Known::default()
+    };
+    let text = claim(
+        &exactly("lan", ""),
+        &format!("{{{}}}", opaque(r#""network":{"mtu":1400}"#)),
+    );
+    let merged = found_with(&text, known);
+    assert!(
+        merged.len() == 1 && merged[0].contains("so no key of it can be changed"),
+        "{merged:?}"
+    );
+}
+
+#[test]
+fn claims_are_checked_with_the_networks_that_they_name() {
+    let nad = |config: &str| Nad {
+        name: ObjectName {
+            namespace: "rails".to_owned(),
+            name: "left".to_owned(),
+        },
+        config: config.to_owned(),
+        annotations: [].into(),
+    };
+    let config = format!("{{{}}}", opaque(r#""nad":"rails/left""#));
+    let text = claim(&exactly("braid.dev", ""), &config);
+    for (config, fault) in [
+        (r#"{"cniVersion":"1.0.0","type":"macvlan"}"#, None),
+        (
+            r#"{"cniVersion":"1.0.0","type":"bridge"}"#,
+            Some(r#""type": "bridge": not one of"#),
+        ),
+        (
+            r#"{"cniVersion":"1.0.0","type":"host-device","device":"x"}"#,
+            Some("the device is shared"),
+        ),
+        ("", None),
+    ] {
+        let nad = nad(config);
+        let known = Known {
+            nads: &[&nad],
+            ..Known::default()
+        };
+        let found = found_with(&text, known);
+        assert_eq!(found.len(), usize::from(fault.is_some()), "{found:?}");
+        for (found, fault) in found.iter().zip(fault) {
+            let start = "spec.devices.config.0.opaque.parameters.nad: error";
+            assert!(found.starts_with(start) && found.contains(fault), "{found}");
+        }
+    }
+}
+
+#[test]
+fn a_share_cannot_have_the_type_of_a_whole_device() {
+    for (class, keys, is_fault) in [
+        ("braid.dev", r#"{"type":"host-device"}"#, true),
+        ("whole.braid.dev", r#"{"type":"host-device"}"#, false),
+        ("braid.dev", r#"{"mode":"passthru"}"#, true),
+        (
+            "whole.braid.dev",
+            r#"{"type":"macvlan","mode":"passthru"}"#,
+            false,
+        ),
+    ] {
+        let config = opaque(&format!(r#""network":{keys}"#));
+        let found = found(&claim(&exactly(class, ""), &format!("{{{config}}}")));
+        assert_eq!(
+            found.len(),
+            usize::from(is_fault),
+            "{class} {keys} {found:?}"
+        );
+        assert!(
+            found
+                .iter()
+                .all(|one| one.ends_with("the device is shared"))
+        );
+    }
+}
+
+#[test]
 fn objects_in_lists_and_templates_are_found() {
     let data = format!("{{{}}}", opaque(r#""interface":"a/b""#));
     let claim = claim(&exactly("braid.dev", ""), &data);
@@ -155,7 +278,10 @@ fn objects_in_lists_and_templates_are_found() {
         + "}";
     let list = format!(r#"{{"kind":"List","items":[{{"kind":"Pod"}},{claim},{template}]}}"#);
     let document = Json::parse(list.as_bytes(), "test").expect("JSON");
-    let labels: Vec<String> = objects(&document).into_iter().map(|one| one.0).collect();
+    let labels: Vec<String> = objects(&document, Known::default())
+        .into_iter()
+        .map(|one| one.0)
+        .collect();
     assert_eq!(
         labels,
         [

@@ -16,7 +16,9 @@ fn found(manifest: &str) -> Result<ClaimsOfPod, String> {
         form: None,
         speed: None,
     };
-    of_pod(&objects.pods[0], &all, &[link]).map_err(|error| error.msg)
+    let found = of_pod(&objects.pods[0], &all, &[link]).map_err(|error| error.msg)?;
+    let allowed = found.refuse_host_network();
+    allowed.map(|()| found).map_err(|error| error.msg)
 }
 
 fn pod(claims: &str, more: &str) -> String {
