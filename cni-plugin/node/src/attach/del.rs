@@ -6,7 +6,7 @@ use super::invocation::{DelRequest, Detached, Wanted, refuse_own};
 use super::liveness::NodeState;
 use super::recorded;
 use super::teardown::Teardown;
-use super::unrecorded::forget;
+use super::unrecorded::{Extent, forget};
 use crate::apply::host::{Host, Machine};
 use crate::store::record::{Folder, Key, Record};
 use crate::sys::netns::{NetNs, NetNsError};
@@ -56,8 +56,8 @@ pub struct Unrecorded {
     pub wanted: Vec<Wanted>,
     /// A record of these attachments. It is stored if the deletion fails.
     pub record: Option<Record>,
-    /// True if the container may have left other objects, in any network.
-    pub is_more: bool,
+    /// Attachments that an unreadable record may have named; `None` without such a record.
+    pub more: Option<Extent>,
 }
 
 /// Detaches the container from all networks in the call's record. Without a record, detaches it
@@ -65,10 +65,11 @@ pub struct Unrecorded {
 pub fn detach(call: &DelRequest, machine: &dyn Machine) -> Result<(), Error> {
     let detached = detach_or(call, machine, &|folder, _| {
         let wanted = recorded::wanted(None, call)?;
+        let has_file = folder.has_file(&call.key);
         Ok(Unrecorded {
             wanted,
             record: None,
-            is_more: folder.has_file(&call.key),
+            more: has_file.then(|| Extent::Attachments(vec![call.key.owner.clone()])),
         })
     });
     detached.map(drop)
@@ -99,15 +100,15 @@ pub fn detach_or(
     let Unrecorded {
         mut wanted,
         record,
-        is_more,
+        more,
     } = match record {
         Some(record) => {
             let wanted = recorded::wanted(Some(&record), call)?;
-            let is_more = record.is_second() && folder.file(&call.key).exists();
+            let is_damaged = record.is_second() && folder.file(&call.key).exists();
             Unrecorded {
                 wanted,
+                more: is_damaged.then(|| Extent::Attachments(record.owners().collect())),
                 record: Some(record),
-                is_more,
             }
         }
         None if is_own => return refuse_own(&*host).map(|()| Vec::new()),
@@ -134,8 +135,8 @@ pub fn detach_or(
     };
     let mut errors = taking.run(&mut *host);
     // An unreadable record may have named more networks. It stays until all of them are detached.
-    if is_more {
-        errors.extend(forget(&call.key, &folder, machine));
+    if let Some(extent) = more {
+        errors.extend(forget(&call.key, extent, &folder, machine));
     }
     Error::joined(&folder.settle(&call.key, taking.record.as_ref(), errors))?;
     if is_recorded {

@@ -6,7 +6,7 @@ use super::del::collect_all;
 use super::liveness::NodeState;
 use super::orphans::{records, sweep, sweep_empty};
 use super::recorded::host_locals;
-use super::unrecorded::forget_unlisted;
+use super::unrecorded::{Calls, forget_unlisted};
 use crate::apply::host::{Host, Machine};
 use crate::ipam::liveness::{Liveness, Netns, owner_of};
 use crate::ipam::{Kept, host_local};
@@ -40,12 +40,12 @@ pub fn gc(request: &Request, chain: &Chain, machine: &dyn Machine) -> Result<(),
     );
     let mut errors = collect_all(&lost, machine);
     if let Some(listed) = &listed {
-        errors.extend(forget_unlisted(
-            chain.network(),
-            &chain.plugin_name,
-            listed,
-            machine,
-        ));
+        let calls = Calls {
+            network: chain.network(),
+            plugin: &chain.plugin_name,
+            are_of_pods: false,
+        };
+        errors.extend(forget_unlisted(calls, listed, machine));
     }
     let mut owners = listed.clone().unwrap_or_default();
     for record in &kept {

@@ -9,7 +9,7 @@ use crate::apply::host::Machine;
 use crate::attach::chain::{BRAID, Chain};
 use crate::attach::del::collect;
 use crate::attach::gc::{self, Valid};
-use crate::attach::unrecorded::forget_unlisted;
+use crate::attach::unrecorded::{Calls, forget_unlisted};
 use crate::attach::{leases, orphans, recorded};
 use crate::source::cluster::Cluster;
 use crate::store::record::Record;
@@ -55,7 +55,12 @@ pub fn gc(
         .filter_map(|record| collect(record, machine).err())
         .collect();
     if let Some(listed) = &request.conf.valid_attachments {
-        errors.extend(forget_unlisted(network, plugin, listed, machine));
+        let calls = Calls {
+            network,
+            plugin,
+            are_of_pods: true,
+        };
+        errors.extend(forget_unlisted(calls, listed, machine));
     }
     let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
     for (attached, chain) in kept.iter().chain(&lost).flat_map(recorded::chains) {

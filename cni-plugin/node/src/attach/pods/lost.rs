@@ -10,7 +10,7 @@ use crate::attach::del::Unrecorded;
 use crate::attach::invocation::DelRequest;
 use crate::attach::invocation::{Invocation, Wanted};
 use crate::attach::recorded;
-use crate::attach::unrecorded::Unowned;
+use crate::attach::unrecorded::{Extent, Unowned};
 use crate::source::cluster::Cluster;
 use crate::store::record::Folder;
 use braid_core::cni::{Error, NetConf};
@@ -47,7 +47,7 @@ impl Lost<'_> {
             return Ok(Unrecorded {
                 wanted,
                 record: None,
-                is_more,
+                more: is_more.then_some(Extent::Container),
             });
         }
         let DelRequest {
@@ -69,7 +69,7 @@ impl Lost<'_> {
         Ok(Unrecorded {
             wanted: call.wanted,
             record: Some(record),
-            is_more,
+            more: is_more.then_some(Extent::Container),
         })
     }
 
@@ -80,7 +80,8 @@ impl Lost<'_> {
             return Ok(true);
         }
         let records = folder.records().map_err(Error::from)?;
-        Unowned::of(&key.owner.container_id, &records).is_any(host, self.machine)
+        let unowned = Unowned::of(&key.owner.container_id, Extent::Container, &records);
+        unowned.is_any(host, self.machine)
     }
 
     /// Returns the pod's attachments, read from the API. Empty if the API does not answer or the

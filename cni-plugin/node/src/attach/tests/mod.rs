@@ -1,6 +1,7 @@
 //! Tests of the CNI verbs on a model of a machine. Each step of each plan fails once.
 
 mod adjust;
+mod damaged;
 mod dhcp;
 mod edit;
 mod foreign;

@@ -89,14 +89,23 @@ fn container_in(path: &Path) -> Option<String> {
 }
 
 impl Damaged {
-    /// True if, by its name, the file is the record of a call for this network and plugin type. The
-    /// type `braid` matches every plugin type.
-    pub fn is_of(&self, network: &str, plugin: &str) -> bool {
-        let stem = self.path.file_stem().unwrap_or_default();
-        let name = stem.to_str().unwrap_or_default();
-        let mut parts = name.splitn(3, ':').skip(1);
+    /// True if, by its name, the file is the record of a call for this network, and for this plugin
+    /// type if one is given.
+    pub fn is_of(&self, network: &str, plugin: Option<&str>) -> bool {
+        let mut parts = self.parts().skip(1);
         let is_network = parts.next() == Some(&part_name(network));
-        is_network && (plugin == "braid" || parts.next() == Some(&part_name(plugin)))
+        is_network && plugin.is_none_or(|plugin| parts.next() == Some(&part_name(plugin)))
+    }
+
+    /// Returns the interface of the call, from the file's name.
+    pub fn ifname(&self) -> &str {
+        self.parts().next().unwrap_or_default()
+    }
+
+    /// Returns the parts of the file's name: interface, network and plugin type.
+    fn parts(&self) -> impl Iterator<Item = &str> {
+        let stem = self.path.file_stem().unwrap_or_default();
+        stem.to_str().unwrap_or_default().splitn(3, ':')
     }
 
     /// True if the file exists and is still unreadable.
