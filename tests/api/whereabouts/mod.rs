@@ -13,6 +13,7 @@ mod examples;
 mod faults;
 mod finish;
 mod forms;
+mod lost;
 mod mixed;
 mod nodes;
 mod peers;

@@ -6,10 +6,17 @@ use super::pool::{Entry, Node, Note};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Returns the change of a pool from what the node has `seen` to the `wanted` entries.
-pub fn patch(seen: &Seen, node: &Node, wanted: &BTreeMap<u128, Entry>, last: &Last) -> Value {
+/// Returns the change of a pool from what the node has `seen` to the `wanted` entries. They are of
+/// attachments to the `network`.
+pub fn patch(
+    seen: &Seen,
+    node: &Node,
+    wanted: &BTreeMap<u128, Entry>,
+    (last, network): (&Last, &str),
+) -> Value {
     let key = node.key();
-    let note = Note::new(node.clone(), seen.seq + 1, wanted, last);
+    let mut note = Note::new(node.clone(), seen.seq + 1, wanted, last);
+    network.clone_into(&mut note.network);
     let text = note.text();
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": seen.uid}),
@@ -105,7 +112,7 @@ mod tests {
             ..Seen::default()
         };
         let wanted: BTreeMap<_, _> = [(6, entry("kept")), (9, entry("new"))].into();
-        let change = patch(&seen, &node(), &wanted, &Last::default());
+        let change = patch(&seen, &node(), &wanted, (&Last::default(), "lan"));
         let key = node().key().replace('/', "~1");
         let annotation = format!("/metadata/annotations/{key}");
         assert_eq!(
@@ -125,6 +132,7 @@ mod tests {
         assert_eq!(change[4]["value"], Value::Null);
         let note = Note::parse(change[6]["value"].as_str().unwrap()).unwrap();
         assert!(note.seq == 8 && note.has(9, "new") && !note.has(5, "gone"));
+        assert_eq!(note.network, "lan");
     }
 
     #[test]
@@ -133,7 +141,8 @@ mod tests {
             uid: "p".into(),
             ..Seen::default()
         };
-        let change = patch(&seen, &node(), &[(1, entry("c"))].into(), &Last::default());
+        let last = Last::default();
+        let change = patch(&seen, &node(), &[(1, entry("c"))].into(), (&last, ""));
         let operations = operations(&change);
         assert_eq!(
             operations[1..5],

@@ -115,7 +115,8 @@ pub struct Seen {
 pub struct Own {
     /// Its entry.
     pub entry: Entry,
-    /// Network of the attachment.
+    /// Network of the attachment; empty if the pool does not tell that of an entry which a lost
+    /// journal had.
     pub network: String,
     /// Key of the pod's last address, for a pod of a `StatefulSet`.
     #[serde(default)]
@@ -416,6 +417,18 @@ impl Journal {
             .collect()
     }
 
+    /// Returns the network of the attachments; empty if they are of several.
+    pub fn network(&self) -> &str {
+        let used = |own: &&Own| matches!(own.state, State::Intent | State::Used);
+        let mut networks = self.own.values().filter(used).map(|own| &*own.network);
+        let first = networks.next().unwrap_or_default();
+        if networks.all(|network| network == first) {
+            first
+        } else {
+            ""
+        }
+    }
+
     /// Returns the owed addresses that the pool does not have.
     pub fn forgettable(&self) -> BTreeMap<u128, Own> {
         let seen = self.seen.as_ref();
@@ -449,7 +462,7 @@ impl Journal {
 fn found(entry: &Entry, state: State, note: Option<&Note>) -> Own {
     Own {
         entry: entry.clone(),
-        network: String::new(),
+        network: note.map(|note| note.network.clone()).unwrap_or_default(),
         pod: None,
         boot: note.map(|note| note.node.boot.clone()).unwrap_or_default(),
         state,

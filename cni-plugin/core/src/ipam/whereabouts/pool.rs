@@ -3,7 +3,7 @@
 //! ```yaml
 //! metadata:
 //!   name: 10.0.0.0-24
-//!   annotations: {ipam.braid.io/7f3a91c204d0be11: '{"node": "a", "uid": "…", "boot": "…", "seq": 42, "own": "5:3fa9c2d1", "last": "9c41d0a7:7"}'}
+//!   annotations: {ipam.braid.io/7f3a91c204d0be11: '{"node": "a", "uid": "…", "boot": "…", "seq": 42, "own": "5:3fa9c2d1", "last": "9c41d0a7:7", "network": "lan"}'}
 //! spec:
 //!   range: 10.0.0.0/24
 //!   allocations: {"5": {id: 3fa9c2d1…, podref: "", ifname: net1}}
@@ -254,10 +254,13 @@ pub struct Note {
     /// Last addresses of pods of the node.
     #[serde(default, skip_serializing_if = "Last::is_empty")]
     pub last: Last,
+    /// Network of the attachments; empty if they are of several.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub network: String,
 }
 
 impl Note {
-    /// Returns the annotation of a node with these entries.
+    /// Returns the annotation of a node with these entries, without a network.
     pub fn new(node: Node, seq: u64, own: &BTreeMap<u128, Entry>, last: &Last) -> Self {
         let mut text = String::new();
         for (offset, entry) in own {
@@ -269,6 +272,7 @@ impl Note {
             seq,
             own: text,
             last: last.clone(),
+            network: String::new(),
         }
     }
 

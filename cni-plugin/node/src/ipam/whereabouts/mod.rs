@@ -32,7 +32,7 @@ use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, s
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
-use release::{Payer, end, is_known, is_running, owner_of, release_where};
+use release::{Payer, end, is_known, is_running, release_where};
 pub use release::{free, owners};
 use session::Session;
 use std::net::IpAddr;
@@ -395,13 +395,17 @@ impl Ipam for WhereaboutsConfig {
         let network = host.liveness.network();
         let is_gone = |own: &Own| {
             // The caller knows the claims of its records.
-            if own.network != network || own.entry.claim().is_some() {
+            let is_its = own.network == network || own.network.is_empty();
+            if !is_its || own.entry.claim().is_some() {
                 return false;
             }
-            let owner = owner_of(own);
+            let owner = Owner::new(network, &own.entry.id, &own.entry.ifname);
             match kept {
-                Kept::Listed(owners) => !owners.contains(&owner),
-                Kept::NotGone => host.liveness.netns_of(&owner, UNIX_EPOCH) == Netns::Gone,
+                // An attachment that was read back from the pool may be of another network.
+                Kept::Listed(owners) if !own.network.is_empty() => !owners.contains(&owner),
+                Kept::Listed(_) | Kept::NotGone => {
+                    host.liveness.netns_of(&owner, UNIX_EPOCH) == Netns::Gone
+                }
             }
         };
         release_where(host, &is_gone)

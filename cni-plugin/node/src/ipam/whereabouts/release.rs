@@ -29,7 +29,7 @@ pub fn free(is_its: &dyn Fn(&Owner) -> bool, host: Host<'_>) -> Result<(), Error
     release_where(host, &|own| is_its(&owner_of(own))).map(drop)
 }
 
-pub(super) fn owner_of(own: &Own) -> Owner {
+fn owner_of(own: &Own) -> Owner {
     Owner::new(&own.network, &own.entry.id, &own.entry.ifname)
 }
 

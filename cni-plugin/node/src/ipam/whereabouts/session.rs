@@ -207,7 +207,8 @@ impl<'a> Session<'a> {
                 self.read(true)?;
             }
             let seen = self.journal.seen.clone().unwrap_or_default();
-            let patch = patch(&seen, self.node, &wanted, &self.journal.last);
+            let more = (&self.journal.last, self.journal.network());
+            let patch = patch(&seen, self.node, &wanted, more);
             match self.api.change_pool(&self.place.name, &patch) {
                 Ok(pool) => {
                     if !self.take_in(&pool)? {
