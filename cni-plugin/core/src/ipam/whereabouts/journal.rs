@@ -15,6 +15,7 @@ use super::others::Others;
 use super::pool::{Entry, Node, Note, Pool};
 use super::range::PoolRange;
 use super::refused::Refused;
+use super::waiting::Waiting;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,15 +49,6 @@ pub struct Journal {
     /// Attachments with an ADD that waits for the lock of requests. The call that has the lock holds
     /// addresses for them too.
     pub waiting: Vec<Waiting>,
-}
-
-/// An attachment with an ADD that waits.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// Its entry.
-    pub entry: Entry,
-    /// Process of the call.
-    pub process: u32,
 }
 
 /// A pool, and the way to it.
@@ -382,20 +374,6 @@ impl Journal {
         own.pod = asker.pod.map(str::to_owned);
         own.state = State::Used;
         Some(*offset)
-    }
-
-    /// Begins to wait for an address.
-    pub fn wait(&mut self, owner: &Entry, process: u32) {
-        self.stop_waiting(owner);
-        self.waiting.push(Waiting {
-            entry: owner.clone(),
-            process,
-        });
-    }
-
-    /// Ends the wait of an attachment.
-    pub fn stop_waiting(&mut self, owner: &Entry) {
-        self.waiting.retain(|waiting| waiting.entry != *owner);
     }
 
     /// Returns the number of addresses in this state.

@@ -39,6 +39,7 @@ pub mod range;
 pub mod refused;
 pub mod steps;
 pub mod usage;
+pub mod waiting;
 
 pub use config::WhereaboutsConfig;
 pub use range::PoolRange;

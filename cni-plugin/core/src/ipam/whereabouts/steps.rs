@@ -29,15 +29,41 @@ pub fn take(
     found
 }
 
+/// Ends the request of an ADD: the attachment has the address if its entry is in the pool. Returns false
+/// if it was released meanwhile.
+pub fn end_intent(journal: &mut Journal, entry: &Entry, at: u128, is_entered: bool) -> bool {
+    let own = journal.own.get_mut(&at);
+    let own = own.filter(|own| own.state == State::Intent && own.entry == *entry);
+    let is_wanted = own.is_some();
+    if let Some(own) = own {
+        own.state = if is_entered { State::Used } else { State::Owed };
+    }
+    if is_entered || !is_wanted {
+        journal.stop_waiting(entry);
+    }
+    is_wanted
+}
+
 /// Releases the addresses of an attachment. One that the journal does not know is looked for in the
 /// pool when the node pays.
 pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
-    journal.stop_waiting(entry);
     if !journal.knows(entry) && entry.claim().is_none() {
         let key = (entry.id.clone(), entry.ifname.clone());
         journal.sought.insert(key);
     }
-    release_where(journal, &|own| own.entry.is_of(&entry.id, &entry.ifname))
+    release_known(journal, entry)
+}
+
+/// Releases the addresses of an attachment, also one that an ADD requests. Such an ADD then fails.
+pub fn release_known(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
+    journal.release_waiting(entry);
+    let is_its = |own: &Own| own.entry.is_of(&entry.id, &entry.ifname);
+    for own in journal.own.values_mut() {
+        if own.state == State::Intent && is_its(own) {
+            own.state = State::Owed;
+        }
+    }
+    release_where(journal, &is_its)
 }
 
 /// Releases an address of an attachment that another host on the link has. The node takes it after all

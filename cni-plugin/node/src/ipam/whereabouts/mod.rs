@@ -32,7 +32,7 @@ use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, s
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
-use release::{Payer, end, is_known, is_running, release_where};
+use release::{Payer, end, is_known, is_running, release_known, release_where};
 pub use release::{free, owners};
 use session::Session;
 use std::net::IpAddr;
@@ -98,7 +98,32 @@ fn ask(
     let mut journal = JournalFile::lock(folder, &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
     session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
-    session.reserve(asker, &part, requested)
+    let reserved = session.reserve(asker, &part, requested);
+    if reserved.is_err() {
+        journal.update(&mut |journal| journal.stop_waiting(asker.entry))?;
+    }
+    reserved
+}
+
+/// Fails if a DEL of the attachment has released one of the addresses of its ADD meanwhile.
+fn ensure_used(config: &WhereaboutsConfig, entry: &Entry, ips: &[IpConfig]) -> Result<(), Error> {
+    let used = used_in(&journals_of(config)?, entry);
+    let is_used = |ip: &IpConfig| used.contains(&ip.address.addr());
+    if ips.iter().all(is_used) {
+        return Ok(());
+    }
+    Err(reserve::released(entry))
+}
+
+/// Returns the addresses of an attachment.
+fn used_in(journals: &[Journal], entry: &Entry) -> Vec<IpAddr> {
+    let mut used = Vec::new();
+    for journal in journals {
+        let net = journal.place.as_ref().map(|place| place.net);
+        let at = journal.used_by(entry);
+        used.extend(net.zip(at).and_then(|(net, at)| names::address(net, at)));
+    }
+    used
 }
 
 /// Returns the journals of the pools of a configuration.
@@ -191,6 +216,7 @@ fn assign(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) -> Result<L
     if let Err(err) = name_containers(config, &mut way) {
         host.log.warn(&err);
     }
+    ensure_used(config, &entry, &ips).inspect_err(|_| give_back(config, owner, host))?;
     Ok(config.lease(ips))
 }
 
@@ -322,12 +348,7 @@ impl Ipam for WhereaboutsConfig {
     ) -> Result<(), Error> {
         let entry = entry(owner);
         let id = &owner.container_id;
-        let mut held = Vec::new();
-        for journal in journals_of(self)? {
-            let net = journal.place.as_ref().map(|place| place.net);
-            let at = journal.used_by(&entry);
-            held.extend(net.zip(at).and_then(|(net, at)| names::address(net, at)));
-        }
+        let held = used_in(&journals_of(self)?, &entry);
         let has_one = |range: &PoolRange| held.iter().any(|ip| range.net.contains(ip));
         let lacking = self.ranges.iter().find(|range| !has_one(range));
         if let Some(range) = lacking.filter(|_| !self.is_first || held.is_empty()) {
@@ -362,7 +383,7 @@ impl Ipam for WhereaboutsConfig {
     fn release(&self, owner: &Owner, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
         let entry = entry(owner);
         if is_known(&entry)? {
-            return release_where(host, &|own| own.entry.is_of(&entry.id, &entry.ifname));
+            return release_known(host, &entry);
         }
         if entry.claim().is_some() {
             return Ok(Vec::new());
@@ -428,7 +449,7 @@ fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), 
     let folder = Path::new(FOLDER);
     for journal in journals_of(config)? {
         if let Some(place) = &journal.place
-            && journal.waiting.is_empty()
+            && journal.waiting() == 0
             && (journal.is_behind() || steps::held(&journal) > 0)
             && !store::has_agent(folder, &place.name)
         {

@@ -48,18 +48,38 @@ pub(super) fn release_where(
     host: Host<'_>,
     is_gone: &dyn Fn(&Own) -> bool,
 ) -> Result<Vec<IpAddr>, Error> {
+    let concerns = |journal: &Journal| journal.own.values().any(is_gone);
+    release_in_all(host, &concerns, &|journal| {
+        steps::release_where(journal, is_gone)
+    })
+}
+
+/// Releases the addresses of an attachment in all pools, and pays the node's debts.
+pub(super) fn release_known(host: Host<'_>, entry: &Entry) -> Result<Vec<IpAddr>, Error> {
+    let concerns = |journal: &Journal| {
+        let mut waiting = journal.waiting.iter();
+        journal.knows(entry) || waiting.any(|waiting| waiting.entry == *entry)
+    };
+    release_in_all(host, &concerns, &|journal| {
+        steps::release_known(journal, entry)
+    })
+}
+
+fn release_in_all(
+    host: Host<'_>,
+    concerns: &dyn Fn(&Journal) -> bool,
+    release: &dyn Fn(&mut Journal) -> Vec<u128>,
+) -> Result<Vec<IpAddr>, Error> {
     let (mut released, mut errors) = (Vec::new(), Vec::new());
     let mut payer = Payer::new(host, None);
     for path in store::journals(Path::new(FOLDER))? {
         let seen = store::peek(&path)?;
         let Some(place) = &seen.place else { continue };
-        let concerns = |own: &Own| own.state != State::Used || is_gone(own);
-        if !seen.own.values().any(concerns) && !seen.is_behind() {
+        let owes = seen.own.values().any(|own| own.state != State::Used);
+        if !owes && !concerns(&seen) && !seen.is_behind() {
             continue;
         }
-        match end(place, &mut payer, &mut |journal| {
-            steps::release_where(journal, is_gone)
-        }) {
+        match end(place, &mut payer, &mut |journal| release(journal)) {
             Ok(some) => released.extend(some),
             Err(err) => errors.push(err),
         }

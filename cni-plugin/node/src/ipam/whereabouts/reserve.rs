@@ -4,15 +4,16 @@
 //! ```text
 //!  next ─► Settle, Read, Fence, Again ─► next
 //!       └► Try(address) ─► journal: Intent ─► reservation ─► pool ─► journal: Used
-//!  no address: Refuse
+//!  no address: Refuse; a DEL of the attachment meanwhile: journal: Owed, and the ADD fails
 //! ```
 
 use super::requests::{failed, free_node};
 use super::session::{Session, TRIES};
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::fence;
-use braid_core::ipam::whereabouts::journal::{Asker, Own, Place, Reservation, State};
+use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, Reservation, State};
 use braid_core::ipam::whereabouts::names::offset;
+use braid_core::ipam::whereabouts::pool::Entry;
 use braid_core::ipam::whereabouts::range::PoolRange;
 use braid_core::ipam::whereabouts::steps;
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ impl Session<'_> {
         let (entry, pod) = (asker.entry, asker.pod);
         let boot = self.node.boot.clone();
         let mut found = None;
-        self.update(&mut |journal| {
+        self.update_for(asker, &mut |journal| {
             found = steps::take((journal, range, requested), asker, &boot);
         })?;
         if let Some(found) = found {
@@ -150,7 +151,7 @@ impl Session<'_> {
         let part = steps::part(&self.journal, range).unwrap_or_else(|| range.clone());
         let mut new = self.for_others(at, &part);
         new.insert(at, own);
-        self.update(&mut |journal| {
+        self.update_for(asker, &mut |journal| {
             journal.range = Some(part.clone());
             journal.taken.remove(&at);
             steps::use_up(journal, asker.pod, at);
@@ -163,21 +164,43 @@ impl Session<'_> {
         }
         self.settle()?;
         let is_entered = self.has_entry(at, asker.entry);
-        let state = if is_entered { State::Used } else { State::Owed };
-        self.update(&mut |journal| {
-            journal.stop_waiting(asker.entry);
-            if let Some(own) = journal.own.get_mut(&at) {
-                own.state = state;
-            }
+        let mut is_wanted = false;
+        self.update_for(asker, &mut |journal| {
+            is_wanted = steps::end_intent(journal, asker.entry, at, is_entered);
         })?;
+        if !is_wanted {
+            return Err(released(asker.entry));
+        }
         self.conflicts += usize::from(!is_entered);
         Ok(is_entered)
+    }
+
+    /// Changes the journal in one step, unless a DEL of the attachment came since its ADD began. The
+    /// journal owes the address then.
+    fn update_for(
+        &mut self,
+        asker: Asker<'_>,
+        change: &mut dyn FnMut(&mut Journal),
+    ) -> Result<(), Error> {
+        let mut is_released = false;
+        self.update(&mut |journal| {
+            is_released = journal.is_released(asker.entry);
+            if is_released {
+                journal.stop_waiting(asker.entry);
+            } else {
+                change(journal);
+            }
+        })?;
+        if is_released {
+            return Err(released(asker.entry));
+        }
+        Ok(())
     }
 
     /// Returns free addresses for the other calls that wait.
     fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
         // One of them is this call.
-        let others = self.journal.waiting.len().saturating_sub(1);
+        let others = self.journal.waiting().saturating_sub(1);
         let others = others.saturating_sub(steps::held(&self.journal));
         self.to_hold(range, others, Some(at))
     }
@@ -263,6 +286,13 @@ impl Session<'_> {
         );
         Error::new(kind(held > 0), why)
     }
+}
+
+/// Returns the error of an ADD whose attachment was released meanwhile.
+pub(super) fn released(entry: &Entry) -> Error {
+    let Entry { id, ifname, .. } = entry;
+    let why = format!("container {id} {ifname}: a DEL released its addresses during this ADD");
+    Error::internal(why)
 }
 
 /// Returns a number that differs between containers, and from one conflict to the next.

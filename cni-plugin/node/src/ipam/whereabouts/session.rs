@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
             journal
                 .waiting
                 .retain(|waiting| is_running(waiting.process));
-            let waiting = journal.waiting.len();
+            let waiting = journal.waiting();
             if !has_agent && steps::held(journal) > waiting {
                 steps::adjust(journal, &node, net, waiting);
             }

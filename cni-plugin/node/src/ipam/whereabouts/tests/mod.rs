@@ -7,6 +7,7 @@ mod full;
 mod last;
 mod patch;
 mod peer;
+mod released;
 mod world;
 
 use braid_core::ipam::whereabouts::PoolRange;
@@ -38,6 +39,8 @@ struct Running {
     node: usize,
     by: By,
     verb: Verb,
+    /// True after its first step.
+    has_begun: bool,
     thread: JoinHandle<Option<Result<Option<IpAddr>, String>>>,
 }
 
@@ -61,6 +64,8 @@ struct Trial {
     containers: BTreeMap<String, (usize, Life)>,
     /// Containers that Whereabouts attached.
     foreign: BTreeSet<String>,
+    /// Containers with a DEL that has ended while their ADD runs.
+    released: BTreeSet<String>,
     calls: usize,
     /// Addresses in containers.
     live: BTreeMap<IpAddr, String>,
@@ -106,6 +111,7 @@ impl Trial {
             running: BTreeMap::new(),
             containers: BTreeMap::new(),
             foreign: BTreeSet::new(),
+            released: BTreeSet::new(),
             calls: 0,
             live: BTreeMap::new(),
         };
@@ -166,6 +172,7 @@ impl Trial {
             node: number,
             by,
             verb,
+            has_begun: false,
             thread,
         };
         self.running.insert(call, running);
@@ -185,6 +192,10 @@ impl Trial {
         };
         let done = thread.join().expect("a call ends without a panic");
         match (verb, done) {
+            // The runtime removes it while its ADD runs.
+            (Verb::Add(entry), Some(Ok(Some(_)))) if self.is_ending(&entry.id) => {
+                assert!(!self.released.contains(&entry.id), "{} after DEL", entry.id);
+            }
             (Verb::Add(entry) | Verb::Take(entry), Some(Ok(Some(address)))) => {
                 let other = self.live.insert(address, entry.id.clone());
                 assert_eq!(other, None, "{address} is in {} too", entry.id);
@@ -205,6 +216,9 @@ impl Trial {
                 let id = verb.entry().expect("an attachment").id.clone();
                 self.containers.insert(id, (node, Life::Ending));
             }
+            (Verb::Leave(entry), Some(Ok(_))) if self.has_call(&entry.id) => {
+                self.released.insert(entry.id);
+            }
             (Verb::Del(entry) | Verb::Leave(entry), Some(Ok(_))) => {
                 self.containers.remove(&entry.id);
             }
@@ -212,6 +226,17 @@ impl Trial {
                 panic!("no address for {}", entry.id)
             }
         }
+    }
+
+    fn is_ending(&self, id: &str) -> bool {
+        let container = self.containers.get(id);
+        container.is_some_and(|(_, life)| *life == Life::Ending)
+    }
+
+    /// True if a call for the container runs.
+    fn has_call(&self, id: &str) -> bool {
+        let mut running = self.running.values();
+        running.any(|call| call.verb.entry().is_some_and(|entry| entry.id == id))
     }
 
     /// Returns the nodes on which a call of this program may start: requests of a node are sent one
@@ -255,7 +280,7 @@ impl Trial {
     }
 
     fn step(&mut self) {
-        match self.dice.below(23) {
+        match self.dice.below(24) {
             0..=3 => self.add(),
             4..=6 => self.del(),
             7 => self.carry_out_late(),
@@ -265,6 +290,7 @@ impl Trial {
             11 => self.tend(),
             12 => self.add_claimed(),
             13 if self.dice.is_one_in(3) => self.delete_claim(),
+            14 if self.dice.is_one_in(3) => self.del_early(),
             _ => self.go_on(),
         }
     }
@@ -335,10 +361,7 @@ impl Trial {
         let is_step = by == By::Braid && self.dice.is_one_in(3);
         let idle = self.idle(by, !is_step);
         let due = self.containers.iter().filter(|(id, (node, life))| {
-            let is_called = self.running.values().any(|call| {
-                let entry = call.verb.entry();
-                entry.is_some_and(|entry| entry.id == **id)
-            });
+            let is_called = self.has_call(id);
             let is_braids = by == By::Braid || !id.starts_with("claim:");
             idle.contains(node) && *life != Life::Starting && !is_called && is_braids
         });
@@ -357,6 +380,24 @@ impl Trial {
             Verb::Del(entry)
         };
         self.start(node, by, verb);
+    }
+
+    /// Removes a container while its ADD runs.
+    fn del_early(&mut self) {
+        let idle = self.idle(By::Braid, false);
+        let begun = self.running.values().filter(|call| call.has_begun);
+        let adds = begun.filter(|call| matches!(call.verb, Verb::Add(_)) && call.by == By::Braid);
+        let adds = adds.filter_map(|call| Some((call.node, call.verb.entry()?)));
+        let due = adds.filter(|(node, entry)| {
+            entry.claim().is_none() && !self.is_ending(&entry.id) && idle.contains(node)
+        });
+        let due: Vec<(usize, Entry)> = due.map(|(node, entry)| (node, entry.clone())).collect();
+        if !due.is_empty() {
+            let (node, entry) = due[self.dice.below(due.len())].clone();
+            let ending = (node, Life::Ending);
+            self.containers.insert(entry.id.clone(), ending);
+            self.start(node, By::Braid, Verb::Leave(entry));
+        }
     }
 
     fn tend(&mut self) {
@@ -395,6 +436,9 @@ impl Trial {
             _ => Fate::Done,
         };
         self.world.go_on(call, fate);
+        if let Some(running) = self.running.get_mut(&call) {
+            running.has_begun = true;
+        }
         self.reap(call);
     }
 

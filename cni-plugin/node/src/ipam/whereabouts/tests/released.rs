@@ -1,0 +1,46 @@
+//! DEL of a container while its ADD still runs: a foreign plugin's IPAM has no lock on the container.
+
+use super::calls::{By, Verb};
+use super::world::{Fate, parse};
+use super::{Life, Trial};
+
+/// Number of steps of an ADD after which its container is removed.
+const MOST: usize = 16;
+
+/// Runs DEL after so many steps of an ADD. Returns false if the ADD has fewer.
+fn del_after(steps: usize) -> bool {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    let entry = Trial::entry("web", By::Braid);
+    trial.start(0, By::Braid, Verb::Add(entry.clone()));
+    for _ in 0..steps {
+        trial.world.go_on(0, Fate::Done);
+        if trial.world.lock().ended.contains(&0) {
+            return false;
+        }
+    }
+    // The ADD has the lock for requests, so the next call pays.
+    let left = trial.call(0, &Verb::Leave(entry.clone()));
+    left.expect("a DEL");
+    trial.end_calls();
+    let life = &trial.containers["web"].1;
+    assert_eq!(*life, Life::Ending, "a DEL after {steps} steps");
+    trial.call(0, &Verb::Look).expect("an answer");
+    let state = trial.world.lock();
+    for pool in state.objects.pools.values() {
+        let entries = parse(pool).entries;
+        assert!(entries.is_empty(), "{steps} steps: {entries:?}");
+    }
+    let reservations = &state.objects.reservations;
+    assert!(reservations.is_empty(), "{steps} steps: {reservations:?}");
+    let own = &state.journals[&0].own;
+    assert!(own.is_empty(), "{steps} steps: {own:?}");
+    true
+}
+
+#[test]
+fn an_add_fails_whose_container_is_removed_at_any_step_of_it() {
+    let ends = (1..MOST).find(|steps| !del_after(*steps));
+    let steps = ends.expect("an end of the ADD");
+    assert!(steps > 5, "{steps}");
+}
