@@ -2,12 +2,13 @@
 //! failed ADD again, in another container.
 
 use super::nodes::{Crowd, Mounts};
-use super::{addresses, json, reservations};
+use super::{Node, addresses, json, reservations};
 use crate::agent::await_true;
 use crate::proxy::Fault;
 use braid_tests::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 /// Delay of one direction.
@@ -176,4 +177,49 @@ fn await_paid(crowd: &Crowd, pools: &[&str], prefixes: &[&str], conf: &Value) {
         crowd.each(|mounts, pod| (pod == 0).then(|| mounts.call("DEL", "none", conf)));
         false
     });
+}
+
+/// Locks the requests about all pools, as calls that wait for the API server do.
+fn lock_pools() -> Vec<File> {
+    let mut locks = Vec::new();
+    for entry in fs::read_dir("/var/lib/braid/ipam").expect("journals") {
+        let path = entry.expect("a journal").path();
+        let is_lock = path.extension().is_some_and(|it| it == "lock");
+        if is_lock && path.file_stem().is_some_and(|it| it != "node") {
+            let file = File::open(path).expect("a lock");
+            file.lock().expect("locked");
+            locks.push(file);
+        }
+    }
+    locks
+}
+
+#[test]
+fn a_del_whose_pools_are_locked_answers_in_half_a_minute_and_owes_their_addresses() {
+    let Some(node) = Node::new("whereabouts-locked") else {
+        return;
+    };
+    let pools = [0, 8, 16, 24].map(|last| format!("172.31.241.{last}"));
+    let ranges = pools
+        .each_ref()
+        .map(|net| json!({"range": format!("{net}/29")}));
+    let (_ns, call) = node.pod("web", &json!({"ipRanges": ranges}));
+    call.add().result();
+    let mut locks = lock_pools();
+    assert_eq!(locks.len(), 4);
+    let left = |node: &Node| {
+        let mut left = pools.to_vec();
+        left.retain(|net| !node.entries(&format!("{net}-29")).is_empty());
+        left.len()
+    };
+    // Of the last pool, no other call sends requests.
+    drop(locks.pop());
+    let start = Instant::now();
+    call.del().ok();
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_eq!(left(&node), 3);
+    drop(locks);
+    call.del().ok();
+    assert_eq!(left(&node), 0);
 }

@@ -38,7 +38,11 @@ pub(super) struct NoServers;
 
 #[cfg(test)]
 impl Servers for NoServers {
-    fn open(&self, kubeconfig: &Path) -> Box<dyn braid_core::ipam::whereabouts::api::Server> {
+    fn open(
+        &self,
+        kubeconfig: &Path,
+        _limit: std::time::Duration,
+    ) -> Box<dyn braid_core::ipam::whereabouts::api::Server> {
         panic!("{} is not asked", kubeconfig.display())
     }
 }

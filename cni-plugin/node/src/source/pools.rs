@@ -14,6 +14,7 @@ use braid_core::k8s::{NETWORK_STATUS, ObjectName};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 const VERSION: &str = "whereabouts.cni.cncf.io/v1alpha1";
 /// Kinds of objects that run Whereabouts' programs.
@@ -28,13 +29,15 @@ const PROGRAMS: [(ExchangeKind, &str); 3] = [
 pub struct Kubernetes;
 
 impl Servers for Kubernetes {
-    fn open(&self, kubeconfig: &Path) -> Box<dyn Server> {
-        Self::open_within(kubeconfig, Limits::default())
+    fn open(&self, kubeconfig: &Path, limit: Duration) -> Box<dyn Server> {
+        let limits = Limits::default();
+        let process = limits.process.min(limit);
+        Self::open_within(kubeconfig, Limits { process, ..limits })
     }
 }
 
 impl Kubernetes {
-    /// Returns the API server of a kubeconfig like [`Servers::open`], with these time limits.
+    /// Returns the API server of a kubeconfig like [`Servers::open`], with all time limits.
     pub fn open_within(kubeconfig: &Path, limits: Limits) -> Box<dyn Server> {
         let client = Client::new(kubeconfig.to_owned(), limits);
         Box::new(Remote::new(client, ""))

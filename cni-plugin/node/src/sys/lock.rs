@@ -30,6 +30,23 @@ pub fn wait_in_threads() {
     HAS_THREADS.store(true, Ordering::Relaxed);
 }
 
+/// True if several threads of this process may wait for locks.
+pub fn has_threads() -> bool {
+    HAS_THREADS.load(Ordering::Relaxed)
+}
+
+/// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] within a second after the
+/// time `until`.
+pub fn wait_until(file: &File, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        let late = "another call has it, and no time is left";
+        return Err(io::Error::new(io::ErrorKind::TimedOut, late));
+    }
+    let seconds = u32::try_from(left.as_secs()).unwrap_or(u32::MAX);
+    wait_for(file, seconds.max(1))
+}
+
 /// Locks the file until it is closed. Returns [`io::ErrorKind::TimedOut`] after 60 seconds, after 10
 /// in a process with [threads](wait_in_threads), or after one second if an earlier lock timed out.
 pub fn wait(file: &File) -> io::Result<()> {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,8 +171,9 @@ pub trait Server: Api {
 
 /// The API servers in kubeconfigs.
 pub trait Servers {
-    /// Returns the API server of a kubeconfig. No request is sent yet.
-    fn open(&self, kubeconfig: &Path) -> Box<dyn Server>;
+    /// Returns the API server of a kubeconfig, for requests that together take no longer than `limit`.
+    /// No request is sent yet.
+    fn open(&self, kubeconfig: &Path, limit: Duration) -> Box<dyn Server>;
 }
 
 /// The journal of a pool.

@@ -4,7 +4,7 @@
 use super::requests::{delete_reservations, failed};
 use super::session::{Session, TRIES};
 use super::store::{self, FOLDER, JournalFile};
-use super::way::{Way, this_boot};
+use super::way::Way;
 use crate::ipam::Host;
 use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api::{Failure, Store};
@@ -14,6 +14,7 @@ use braid_core::ipam::whereabouts::steps;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 /// Returns the uids of the claims in the pools of this node, as last read.
 pub fn uids() -> Result<BTreeSet<String>, Error> {
@@ -68,8 +69,7 @@ fn free_in(
     let Some(place) = journal.place else {
         return Ok(Vec::new());
     };
-    let boot = this_boot()?;
-    let mut way = Way::new(host.servers, &place.kubeconfig, &boot, None);
+    let mut way = Way::new(host.servers, &place.kubeconfig, None, Duration::MAX)?;
     let node = way.node()?;
     let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
     let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;

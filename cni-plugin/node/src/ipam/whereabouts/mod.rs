@@ -32,12 +32,12 @@ use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, s
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
-use release::{Payer, end, is_known, is_running, release_known, release_where};
+use release::{Payer, is_known, is_running, release_in, release_known, release_where};
 pub use release::{free, owners};
 use session::Session;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use store::{FOLDER, JournalFile};
 use way::{Way, kubeconfig, pool_of, this_boot};
 
@@ -171,7 +171,12 @@ fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
 fn assign(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
     let kubeconfig = kubeconfig(config)?;
     let boot = this_boot()?;
-    let mut way = Way::new(host.servers, &kubeconfig, &boot, config.pod.as_ref());
+    let mut way = Way::new(
+        host.servers,
+        &kubeconfig,
+        config.pod.as_ref(),
+        Duration::MAX,
+    )?;
     let entry = entry(owner);
     let pod = config.pod.as_ref().filter(|_| entry.claim().is_none());
     let pod = pod.and_then(|(namespace, pod)| last::key(namespace, pod, &owner.ifname));
@@ -396,20 +401,18 @@ impl Ipam for WhereaboutsConfig {
                 return Ok(Vec::new());
             }
         };
-        let boot = this_boot()?;
-        let mut way = Way::new(host.servers, &kubeconfig, &boot, self.pod.as_ref());
         let mut payer = Payer::new(host, self.pod.as_ref());
+        let mut places = Vec::new();
         for range in &self.ranges {
-            let sought = pool_of(self, range, &mut way).and_then(|(place, _)| {
-                end(&place, &mut payer, &mut |journal| {
-                    steps::release(journal, &entry)
-                })
-            });
-            if let Err(err) = sought {
-                host.log.warn(&err);
+            let way = payer.way(&kubeconfig)?;
+            match pool_of(self, range, way) {
+                Ok((place, _)) => places.push(place),
+                Err(err) => host.log.warn(&err),
             }
         }
-        Ok(Vec::new())
+        release_in(places, &mut payer, &|journal| {
+            steps::release(journal, &entry)
+        })
     }
 
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Folder of the journals. It survives a reboot, as debts do.
 pub const FOLDER: &str = "/var/lib/braid/ipam";
@@ -47,6 +48,34 @@ impl JournalFile {
         })
     }
 
+    /// Locks the requests about the pool with this name, if no other call has the lock.
+    pub fn try_lock(folder: &Path, pool: &str) -> Result<Option<Self>, Error> {
+        let file = Self::of(folder, pool);
+        let path = file.path.with_extension("lock");
+        let requests = open(&path)?;
+        match requests.try_lock() {
+            Ok(()) => Ok(Some(Self {
+                _requests: Some(requests),
+                ..file
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(err)) => Err(not_locked(&path, &err)),
+        }
+    }
+
+    /// Locks the requests about the pool with this name, or fails at the time `until`.
+    pub fn lock_until(folder: &Path, pool: &str, until: Instant) -> Result<Self, Error> {
+        let file = Self::of(folder, pool);
+        let path = file.path.with_extension("lock");
+        let requests = open(&path)?;
+        let locked = lock::wait_until(&requests, until);
+        locked.map_err(|err| not_locked(&path, &err))?;
+        Ok(Self {
+            _requests: Some(requests),
+            ..file
+        })
+    }
+
     /// Returns the journal of the pool with this name, for steps without requests.
     pub fn of(folder: &Path, pool: &str) -> Self {
         let hash = Sha256::digest(pool.as_bytes());
@@ -65,6 +94,14 @@ impl JournalFile {
 
 /// Locks a file, and makes it and its folder first.
 pub fn locked(path: &Path) -> Result<File, Error> {
+    let file = open(path)?;
+    let locked = lock::wait(&file);
+    locked.map_err(|err| not_locked(path, &err))?;
+    Ok(file)
+}
+
+/// Opens a file to lock it, and makes it and its folder first.
+fn open(path: &Path) -> Result<File, Error> {
     let open = || private::options().append(true).create(true).open(path);
     let file = match open() {
         Err(err) if err.kind() == ErrorKind::NotFound => {
@@ -73,8 +110,11 @@ pub fn locked(path: &Path) -> Result<File, Error> {
         }
         opened => opened,
     };
-    let locked = file.and_then(|file| lock::wait(&file).map(|()| file));
-    locked.map_err(|err| Error::io(format!("lock {}: {err}", path.display())))
+    file.map_err(|err| not_locked(path, &err))
+}
+
+fn not_locked(path: &Path, err: &io::Error) -> Error {
+    Error::io(format!("lock {}: {err}", path.display()))
 }
 
 impl Store for JournalFile {

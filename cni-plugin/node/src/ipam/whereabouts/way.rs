@@ -10,6 +10,7 @@ use braid_core::ipam::whereabouts::pool::Node;
 use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names};
 use ipnet::IpNet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Kubeconfigs of braid and of Multus, for networks without one.
 const KUBECONFIGS: [&str; 2] = [
@@ -58,28 +59,29 @@ fn place(config: &WhereaboutsConfig, kubeconfig: &Path, name: String, net: IpNet
 
 /// The way to the API server, and the node's identity once it was needed.
 pub(super) struct Way<'a> {
-    boot: &'a str,
+    boot: String,
     pod: Option<&'a (String, String)>,
-    kubeconfig: &'a Path,
+    kubeconfig: PathBuf,
     pub(super) server: Box<dyn Server>,
     node: Option<Node>,
 }
 
 impl<'a> Way<'a> {
-    /// Opens the way for the pod of a call. No request is sent yet.
+    /// Opens the way for the pod of a call, for requests that together take no longer than `limit`. No
+    /// request is sent yet.
     pub(super) fn new(
         servers: &dyn Servers,
-        kubeconfig: &'a Path,
-        boot: &'a str,
+        kubeconfig: &Path,
         pod: Option<&'a (String, String)>,
-    ) -> Self {
-        Self {
-            boot,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            boot: this_boot()?,
             pod,
-            kubeconfig,
-            server: servers.open(kubeconfig),
+            kubeconfig: kubeconfig.to_owned(),
+            server: servers.open(kubeconfig, limit),
             node: None,
-        }
+        })
     }
 
     /// Returns the node's identity.
@@ -87,7 +89,7 @@ impl<'a> Way<'a> {
         if let Some(node) = &self.node {
             return Ok(node.clone());
         }
-        let node = identity(self.boot, self.pod, &mut *self.server)?;
+        let node = identity(&self.boot, self.pod, &mut *self.server)?;
         Ok(self.node.insert(node).clone())
     }
 }
@@ -102,7 +104,7 @@ pub(super) fn pool_of(
     let Some(slices) = &config.slices else {
         let name = names::pool(network, range.net);
         return Ok((
-            place(config, way.kubeconfig, name, range.net),
+            place(config, &way.kubeconfig, name, range.net),
             range.clone(),
         ));
     };
@@ -117,7 +119,7 @@ pub(super) fn pool_of(
         Error::new(Kind::TryAgain, why)
     })?;
     let name = names::slice_pool(network, &node, part.net);
-    Ok((place(config, way.kubeconfig, name, part.net), part))
+    Ok((place(config, &way.kubeconfig, name, part.net), part))
 }
 
 /// Returns the node's identity. The API server tells name and uid once in each boot: a Node that was
