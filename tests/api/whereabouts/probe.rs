@@ -136,6 +136,32 @@ fn a_third_refused_address_or_a_requested_one_fails_with_its_mac_and_leaves_noth
 }
 
 #[test]
+fn the_second_range_is_next_when_other_hosts_have_all_of_the_first() {
+    let Some(node) = Node::new("whereabouts-probe-first") else {
+        return;
+    };
+    let other = other_host(&node, &["172.31.242.1/24", "172.31.242.2/24"]);
+    let ipam = json!({
+        "allocation": "first",
+        "ipRanges": [{"range": "172.31.242.0/30"}, {"range": "172.31.242.8/30"}],
+        "probe": true,
+    });
+    let (_first, first) = node.pod("first", &ipam);
+    assert_eq!(addresses(&first.add().result()), ["172.31.242.9/30"]);
+    let (_second, second) = node.pod("second", &ipam);
+    assert_eq!(addresses(&second.add().result()), ["172.31.242.10/30"]);
+    // Nothing else is free, and the other host has left.
+    other.run("ip addr flush dev eth0");
+    let (_third, third) = node.pod("third", &ipam);
+    assert_eq!(addresses(&third.add().result()), ["172.31.242.1/30"]);
+    end(&[&first, &second, &third]);
+    for pool in ["172.31.242.0-30", "172.31.242.8-30"] {
+        assert_eq!(node.entries(pool), [], "{pool}");
+    }
+    node.world.sandbox.host().run("ip link del other0");
+}
+
+#[test]
 fn an_add_waits_a_tenth_of_a_second_with_probe_and_asks_no_host_without_it() {
     let Some(node) = Node::new("whereabouts-probe-none") else {
         return;

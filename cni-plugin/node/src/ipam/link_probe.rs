@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Longest part of a packet that is read, in bytes.
 const LONGEST: usize = 128;
+/// Length and source of a packet, if one has arrived.
+type Received = Result<Option<(usize, Mac)>, Errno>;
 /// Address of a link that has none.
 const NO_MAC: Mac = Mac([0; 6]);
 
@@ -67,7 +69,7 @@ fn ask(link: &ContainerLink, addresses: &[IpAddr]) -> Result<Vec<Conflict>, Errn
         let until = start + WAIT * round / ROUNDS;
         while claims.len() < addresses.len() && wait(&sockets, until)? {
             for socket in &sockets {
-                socket.take_claims(own, &mut claims)?;
+                socket.take_claims(own, until, &mut claims)?;
             }
         }
     }
@@ -138,10 +140,14 @@ impl Socket {
     }
 
     /// Reads the packets that have arrived, and notes the claims to the addresses.
-    fn take_claims(&self, own: Mac, claims: &mut BTreeMap<IpAddr, Mac>) -> Result<(), Errno> {
-        let mut buffer = [0; LONGEST];
-        while let Some((len, from)) = self.packets.receive(&mut buffer)? {
-            let packet = &buffer[..len.min(LONGEST)];
+    fn take_claims(
+        &self,
+        own: Mac,
+        until: Instant,
+        claims: &mut BTreeMap<IpAddr, Mac>,
+    ) -> Result<(), Errno> {
+        let mut receive = |buffer: &mut [u8]| self.packets.receive(buffer);
+        drain(until, &mut receive, &mut |packet, from| {
             let claim = match self.targets.first() {
                 Some(IpAddr::V4(_)) => probe::arp_claim(packet, own),
                 Some(IpAddr::V6(_)) => probe::nd_claim(packet, from, own),
@@ -149,7 +155,45 @@ impl Socket {
             };
             let claim = claim.filter(|claim| self.targets.contains(&claim.address));
             claims.extend(claim.map(|claim| (claim.address, claim.mac)));
-        }
-        Ok(())
+        })
+    }
+}
+
+/// Reads the packets that have arrived, until the time `until`: on a busy link, new ones arrive
+/// meanwhile.
+fn drain(
+    until: Instant,
+    receive: &mut dyn FnMut(&mut [u8]) -> Received,
+    take: &mut dyn FnMut(&[u8], Mac),
+) -> Result<(), Errno> {
+    let mut buffer = [0; LONGEST];
+    while Instant::now() < until
+        && let Some((len, from)) = receive(&mut buffer)?
+    {
+        take(&buffer[..len.min(LONGEST)], from);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_on_which_packets_never_end_is_read_until_the_time_is_over() {
+        // An endless loop fails too.
+        let mut left = 1_u64 << 26;
+        let mut receive = |_: &mut [u8]| {
+            left -= 1;
+            Ok((left > 0).then_some((42, NO_MAC)))
+        };
+        let until = Instant::now() + Duration::from_millis(20);
+        let mut count = 0_u64;
+        drain(until, &mut receive, &mut |packet, _| {
+            assert_eq!(packet.len(), 42);
+            count += 1;
+        })
+        .expect("packets");
+        assert!(Instant::now() >= until && count > 0 && left > 0, "{count}");
     }
 }

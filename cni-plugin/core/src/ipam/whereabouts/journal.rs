@@ -130,6 +130,8 @@ pub struct Asker<'a> {
     pub network: &'a str,
     /// Key of the pod's last address, for a pod of a `StatefulSet`.
     pub pod: Option<&'a str>,
+    /// True if it takes no address that another host on a link had.
+    pub avoids_refused: bool,
 }
 
 /// State of an address.
@@ -365,8 +367,10 @@ impl Journal {
         requested: Option<IpAddr>,
     ) -> Option<u128> {
         let net = self.place.as_ref()?.net;
+        let refused = &self.refused;
         let (offset, own) = self.own.iter_mut().find(|(offset, own)| {
             let is_free = own.state == State::Held && own.boot == boot;
+            let is_free = is_free && !(asker.avoids_refused && refused.has(**offset));
             is_free && range.has(names::address(net, **offset), requested)
         })?;
         own.entry = asker.entry.clone();

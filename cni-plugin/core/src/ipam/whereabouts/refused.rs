@@ -31,6 +31,11 @@ impl Refused {
         self.0.contains(&offset)
     }
 
+    /// True if it has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the addresses, the oldest first.
     pub fn offsets(&self) -> impl Iterator<Item = u128> {
         self.0.iter().copied()

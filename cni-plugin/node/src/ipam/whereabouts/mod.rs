@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  WhereaboutsConfig ─► one Session per range: store (journal) + remote (API server) ─► Lease
+//!  (assign: the ranges of one ADD)
 //!  Lease ─► probed: without addresses of other hosts on the link, if the configuration requests it
 //!  DEL, GC: the journals name pools and API server, so no configuration is needed
 //!  agent ─► Tender ─► one Session per journal: debts paid, addresses held
@@ -9,6 +10,7 @@
 //! ```
 
 pub mod admin;
+mod assign;
 pub mod claims;
 pub mod finish;
 mod probed;
@@ -24,22 +26,21 @@ mod way;
 use super::host_local::claimed;
 use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
-use braid_core::cni::{AddResult, Error, IpConfig, Kind, Owner};
-use braid_core::ipam::whereabouts::api::Store;
-use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own};
+use assign::{Assigned, assign, give_back};
+use braid_core::cni::{AddResult, Error, IpConfig, Owner};
+use braid_core::ipam::whereabouts::journal::{Journal, Own};
 use braid_core::ipam::whereabouts::pool::Entry;
-use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, last, names, steps};
+use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
 use ipnet::IpNet;
-use release::{Payer, is_known, is_running, release_in, release_known, release_where};
+use release::{Payer, is_known, release_in, release_known, release_where};
 pub use release::{free, owners};
-use session::Session;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
-use store::{FOLDER, JournalFile};
-use way::{Way, kubeconfig, pool_of, this_boot};
+use std::time::UNIX_EPOCH;
+use store::FOLDER;
+use way::{kubeconfig, pool_of};
 
 /// Returns the entry of an attachment, or that of the claim which owns its addresses.
 fn entry(owner: &Owner) -> Entry {
@@ -51,68 +52,6 @@ fn entry(owner: &Owner) -> Entry {
         podref: String::new(),
         ifname: owner.ifname.clone(),
     }
-}
-
-/// Gives an attachment an address of a range that the node holds, or the one that it has; `None` if the
-/// API server must be asked.
-fn held(
-    config: &WhereaboutsConfig,
-    range: &PoolRange,
-    asker: Asker<'_>,
-    (boot, requested): (&str, Option<IpAddr>),
-) -> Result<Option<IpAddr>, Error> {
-    // The API server has a claim's address before its pod.
-    if asker.entry.claim().is_some() {
-        return Ok(None);
-    }
-    for path in store::journals(Path::new(FOLDER))? {
-        let place = store::peek(&path)?.place;
-        let Some(place) = place.filter(|place| config.gives_out_of(range, place)) else {
-            continue;
-        };
-        let mut taken = None;
-        JournalFile::at(&path).update(&mut |journal| {
-            taken = steps::take((journal, range, requested), asker, boot);
-        })?;
-        if let Some(address) = taken.and_then(|at| names::address(place.net, at)) {
-            return Ok(Some(address));
-        }
-    }
-    Ok(None)
-}
-
-/// Reserves an address of a range by requests.
-fn ask(
-    config: &WhereaboutsConfig,
-    range: &PoolRange,
-    asker: Asker<'_>,
-    requested: Option<IpAddr>,
-    way: &mut Way<'_>,
-) -> Result<IpAddr, Error> {
-    let (place, part) = pool_of(config, range, way)?;
-    let node = way.node()?;
-    let folder = Path::new(FOLDER);
-    // While this call waits for the lock, another one may hold an address for it.
-    JournalFile::of(folder, &place.name)
-        .update(&mut |journal| journal.wait(asker.entry, std::process::id()))?;
-    let mut journal = JournalFile::lock(folder, &place.name)?;
-    let mut session = Session::open(&place, &node, &mut *way.server, &mut journal)?;
-    session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
-    let reserved = session.reserve(asker, &part, requested);
-    if reserved.is_err() {
-        journal.update(&mut |journal| journal.stop_waiting(asker.entry))?;
-    }
-    reserved
-}
-
-/// Fails if a DEL of the attachment has released one of the addresses of its ADD meanwhile.
-fn ensure_used(config: &WhereaboutsConfig, entry: &Entry, ips: &[IpConfig]) -> Result<(), Error> {
-    let used = used_in(&journals_of(config)?, entry);
-    let is_used = |ip: &IpConfig| used.contains(&ip.address.addr());
-    if ips.iter().all(is_used) {
-        return Ok(());
-    }
-    Err(reserve::released(entry))
 }
 
 /// Returns the addresses of an attachment.
@@ -165,100 +104,6 @@ fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
         steps::free(journal, &part, is_taken).next()
     });
     next.next()
-}
-
-/// Reserves an address of each range, or of the first one with a free address.
-fn assign(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) -> Result<Lease, Error> {
-    let kubeconfig = kubeconfig(config)?;
-    let boot = this_boot()?;
-    let mut way = Way::new(
-        host.servers,
-        &kubeconfig,
-        config.pod.as_ref(),
-        Duration::MAX,
-    )?;
-    let entry = entry(owner);
-    let pod = config.pod.as_ref().filter(|_| entry.claim().is_none());
-    let pod = pod.and_then(|(namespace, pod)| last::key(namespace, pod, &owner.ifname));
-    let asker = Asker {
-        entry: &entry,
-        network: &owner.network,
-        pod: pod.as_deref(),
-    };
-    let mut ips = Vec::new();
-    let mut full = None;
-    // Of several ranges, the first is the first with a requested address.
-    let is_asked = |range: &PoolRange| config.requested.iter().any(|ip| range.contains(*ip));
-    let has_asked = config.is_first && config.ranges.iter().any(is_asked);
-    let ranges = config.ranges.iter();
-    for range in ranges.filter(|range| !has_asked || is_asked(range)) {
-        let requested = config
-            .requested
-            .iter()
-            .find(|ip| range.contains(**ip))
-            .copied();
-        let reserved = held(config, range, asker, (&boot, requested)).and_then(|held| match held {
-            Some(address) => Ok(address),
-            None => ask(config, range, asker, requested, &mut way),
-        });
-        match reserved {
-            Ok(address) => {
-                ips.push(in_range(range, address));
-                if config.is_first {
-                    break;
-                }
-            }
-            Err(err) if config.is_first && err.kind == Kind::NoFreeAddress => full = Some(err),
-            Err(err) => {
-                give_back(config, owner, host);
-                return Err(err);
-            }
-        }
-    }
-    if let Some(full) = full.filter(|_| ips.is_empty()) {
-        return Err(full);
-    }
-    if let Err(err) = name_containers(config, &mut way) {
-        host.log.warn(&err);
-    }
-    ensure_used(config, &entry, &ips).inspect_err(|_| give_back(config, owner, host))?;
-    Ok(config.lease(ips))
-}
-
-/// Releases the addresses of an ADD that fails. The journals owe those that cannot be released now.
-fn give_back(config: &WhereaboutsConfig, owner: &Owner, host: Host<'_>) {
-    if let Err(left) = config.release(owner, host) {
-        host.log.warn(&left);
-    }
-}
-
-/// The pools of an ADD that has addresses.
-struct Assigned<'a> {
-    config: &'a WhereaboutsConfig,
-    owner: &'a Owner,
-    host: Host<'a>,
-}
-
-impl probed::Pools for Assigned<'_> {
-    fn can_replace(&self, address: IpAddr) -> bool {
-        let mut ranges = self.config.ranges.iter();
-        !self.config.requested.contains(&address) && ranges.any(|range| range.contains(address))
-    }
-
-    fn refuse(&mut self, address: IpAddr) -> Result<(), Error> {
-        let entry = entry(self.owner);
-        for journal in journals_of(self.config)? {
-            if let Some(place) = &journal.place {
-                JournalFile::of(Path::new(FOLDER), &place.name)
-                    .update(&mut |journal| steps::refuse(journal, &entry, address))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self) -> Result<Lease, Error> {
-        assign(self.config, self.owner, self.host)
-    }
 }
 
 impl Ipam for WhereaboutsConfig {
@@ -443,27 +288,6 @@ fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
         gateway: range.gateway,
         interface: None,
     }
-}
-
-/// Without an agent: gives entries that were held the ids of their containers, as the last of several
-/// calls that waited, and gives back the others. By these ids, Whereabouts finds entries after a
-/// downgrade.
-fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), Error> {
-    let folder = Path::new(FOLDER);
-    for journal in journals_of(config)? {
-        if let Some(place) = &journal.place
-            && journal.waiting() == 0
-            && (journal.is_behind() || steps::held(&journal) > 0)
-            && !store::has_agent(folder, &place.name)
-        {
-            let node = way.node()?;
-            let mut file = JournalFile::lock(folder, &place.name)?;
-            let mut session = Session::open(place, &node, &mut *way.server, &mut file)?;
-            session.judge_waiting(&is_running, false)?;
-            session.pay()?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -220,12 +220,19 @@ impl Session<'_> {
         } else {
             let number = if self.conflicts == 0 { 1 } else { SPREAD };
             let next: Vec<IpAddr> = steps::free(&self.journal, range, is_taken)
+                .filter(|ip| !asker.avoids_refused || !self.is_refused(*ip))
                 .take(number)
                 .collect();
             let chosen = spread(&asker.entry.id, self.conflicts) % next.len().max(1);
             next.get(chosen).copied()
         };
         offset(self.place.net, free?)
+    }
+
+    /// True if another host on a link had the address.
+    fn is_refused(&self, address: IpAddr) -> bool {
+        let at = offset(self.place.net, address);
+        at.is_some_and(|at| self.journal.refused.has(at))
     }
 
     /// Frees the addresses of nodes that are gone, in the pool as last read.

@@ -144,6 +144,7 @@ impl<'a> Session<'a> {
             entry: &held,
             network: "",
             pod: None,
+            avoids_refused: false,
         };
         let own = self.own(asker, State::Holding);
         let free = steps::free(&self.journal, range, is_taken).take(number);

@@ -160,5 +160,6 @@ fn asker(entry: &Entry) -> Asker<'_> {
         entry,
         network: "lan",
         pod: entry.id.strip_prefix("web-"),
+        avoids_refused: false,
     }
 }
