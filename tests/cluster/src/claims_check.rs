@@ -41,10 +41,10 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     agent::ensure_deployed(cluster)?;
     objects::delete(cluster)?; // what an earlier run left to look at
     install::enable(cluster, nodes)?;
-    let checked = check(cluster, nodes, options);
-    // This restores the cluster even after a failed check. The error of the check takes precedence.
-    let restored = objects::delete(cluster).and_then(|()| install::disable(cluster));
-    checked.and(restored)
+    // A failed check leaves its objects to look at.
+    check(cluster, nodes, options)?;
+    objects::delete(cluster)?;
+    install::disable(cluster)
 }
 
 fn check(cluster: &Cluster, nodes: [Node; 2], options: &Options) -> Result<()> {

@@ -2,7 +2,7 @@
 //! registration socket, asks for the driver's socket, and prepares claims there before it starts their pods.
 //!
 //! ```text
-//!  kubelet ─► plugins_registry/<driver>-reg.sock: GetInfo, NotifyRegistrationStatus
+//!  kubelet ─► plugins_registry/<driver>@reg.sock: GetInfo, NotifyRegistrationStatus
 //!          ─► plugins/<driver>/dra.sock: NodePrepareResources, NodeUnprepareResources,
 //!                                   NodeWatchResources ─► Driver
 //! ```

@@ -17,6 +17,11 @@ use tokio::task::JoinSet;
 /// Kind of the plugin, as the kubelet names it.
 const KIND: &str = "DRAPlugin";
 
+/// End of the name of the registration socket. Go's gRPC client sends the path of the socket as the authority
+/// of each request, with `%2F` for `/`. `%` is allowed only before an `@` (RFC 3986 section 3.2), and hyper refuses
+/// other requests. For the driver's socket the kubelet sends `localhost`.
+const REGISTRATION: &str = "@reg.sock";
+
 /// State of the registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Registration {
@@ -44,7 +49,7 @@ impl Plugin {
         let endpoint = kubelet.join("plugins").join(name).join("dra.sock");
         let socket = kubelet
             .join("plugins_registry")
-            .join(format!("{name}-reg.sock"));
+            .join(format!("{name}{REGISTRATION}"));
         let claims = bind(&endpoint)?;
         let registry = bind(&socket)?;
         let (change, registration) = watch::channel(Registration::Pending);

@@ -6,6 +6,7 @@ use super::messages::{
 };
 use super::{ClaimRef, Device, Driver, Health, Plugin, Registration};
 use futures_util::stream::{BoxStream, StreamExt, iter};
+use http::Uri;
 use http::uri::PathAndQuery;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -52,6 +53,18 @@ impl Driver for One {
     }
 }
 
+/// Returns the origin of requests to a socket, as the kubelet's client has it.
+fn origin(socket: &Path) -> Uri {
+    let path = socket.display().to_string().replace('/', "%2F");
+    let authority = if path.ends_with("dra.sock") {
+        "localhost"
+    } else {
+        &path
+    };
+    let origin = format!("http://{authority}");
+    origin.parse().expect("a valid authority")
+}
+
 async fn client(socket: &Path) -> Grpc<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel: Channel = endpoint
@@ -59,7 +72,7 @@ async fn client(socket: &Path) -> Grpc<Channel> {
         .connect()
         .await
         .expect("connected");
-    let mut client = Grpc::new(channel);
+    let mut client = Grpc::with_origin(channel, origin(socket));
     client.ready().await.expect("ready");
     client
 }
@@ -89,7 +102,7 @@ fn claims(names: &[&str]) -> Claims {
 
 /// Registers the plugin as the kubelet does, and returns the socket of the driver.
 async fn register(folder: &Path) -> PluginInfo {
-    let socket = folder.join("plugins_registry/braid.dev-reg.sock");
+    let socket = folder.join("plugins_registry/braid.dev@reg.sock");
     let info = "/pluginregistration.Registration/GetInfo";
     let info: PluginInfo = ask(&socket, info, InfoRequest {}).await.expect("an answer");
     let status = RegistrationStatus {
@@ -149,7 +162,7 @@ async fn a_kubelet_registers_the_plugin_and_prepares_claims() {
     assert!(
         !folder
             .path()
-            .join("plugins_registry/braid.dev-reg.sock")
+            .join("plugins_registry/braid.dev@reg.sock")
             .exists()
     );
 }

@@ -155,7 +155,7 @@ impl Kubelet {
     pub(super) fn register() -> Option<Self> {
         let running = Builder::new_current_thread().enable_all().build();
         let running = running.expect("a runtime");
-        let socket = format!("{FOLDER}/plugins_registry/braid.dev-reg.sock");
+        let socket = format!("{FOLDER}/plugins_registry/braid.dev@reg.sock");
         let asked = running.block_on(async {
             let info = "/pluginregistration.Registration/GetInfo";
             let info: PluginInfo = ask(&socket, info, Empty {}).await.ok()?;
