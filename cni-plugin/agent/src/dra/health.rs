@@ -50,10 +50,11 @@ impl Seen {
         let key = |health: &Health| (health.pool.clone(), health.device.clone());
         let present: BTreeSet<_> = all.iter().map(key).collect();
         for (pool, device) in self.0.difference(&present) {
+            let is_in_pod = state.alone.contains(device);
             all.push(Health {
                 pool: pool.clone(),
                 device: device.clone(),
-                fault: Some(GONE),
+                fault: (!is_in_pod).then_some(GONE),
                 at: SystemTime::now(),
             });
         }
@@ -97,6 +98,7 @@ mod tests {
                 ..Wish::default()
             },
             links: Some((names.iter().map(nic).collect(), SystemTime::now())),
+            ..State::default()
         }
     }
 
@@ -120,6 +122,12 @@ mod tests {
         assert_eq!(
             next(down).await,
             [device("eth0", Some(NO_CARRIER)), device("eth1", Some(GONE))]
+        );
+        let mut in_pod = state(&["eth0"], true);
+        in_pod.alone.insert("eth1".to_owned());
+        assert_eq!(
+            next(in_pod).await,
+            [device("eth0", None), device("eth1", None)]
         );
         let disabled = State::default();
         assert_eq!(

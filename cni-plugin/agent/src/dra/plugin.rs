@@ -6,6 +6,7 @@ use super::wish::Wish;
 use crate::error::Error;
 use crate::kubelet::{Plugin, Registration};
 use braid_core::dra::DRIVER;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The plugin of the kubelet, running or not.
@@ -66,6 +67,15 @@ impl KubeletPlugin {
             Registration::Refused(why) => Some(format!("the kubelet refuses the plugin: {why}")),
             Registration::Pending | Registration::Registered => None,
         })
+    }
+
+    /// Returns the devices that prepared claims have alone.
+    pub(super) async fn devices_alone(&self) -> BTreeSet<String> {
+        let read = self.driver.0.claims.read().await;
+        let (prepared, _) = read.unwrap_or_default();
+        let shares = prepared.into_iter().flat_map(|one| one.claim.shares);
+        let alone = shares.filter(|share| share.share_id.is_none());
+        alone.map(|share| share.device).collect()
     }
 
     async fn has_claims(&self) -> bool {

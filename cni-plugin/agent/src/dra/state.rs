@@ -2,6 +2,7 @@
 
 use super::wish::Wish;
 use braid_core::dra::nic::Nic;
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 /// State of the devices.
@@ -10,6 +11,8 @@ pub(super) struct State {
     pub(super) wish: Wish,
     /// Links with their speeds, and the time when they were read; `None` before the first reading.
     pub(super) links: Option<(Vec<Nic>, SystemTime)>,
+    /// Devices that prepared claims have alone. Their links may be in the pods.
+    pub(super) alone: BTreeSet<String>,
 }
 
 /// Gives links without a carrier the speed that they had. Their drivers report none.

@@ -196,8 +196,11 @@ impl Task {
             uid: node.uid.clone(),
         };
         remember(&mut nics, &mut self.speeds, present);
-        let links = Some((nics.clone(), SystemTime::now()));
-        self.state.send_modify(|state| state.links = links);
+        let alone = self.plugin.devices_alone().await;
+        self.state.send_modify(|state| {
+            state.links = Some((nics.clone(), SystemTime::now()));
+            state.alone = alone;
+        });
         let (offers, refused) = offers(&nics, &self.wish.settings);
         let refused = refused.iter();
         let refused = refused.map(|(link, why)| format!("link {link} is not offered: {why}"));
