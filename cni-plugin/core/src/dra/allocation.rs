@@ -40,7 +40,7 @@ pub struct Allocation {
     pub notes: Vec<String>,
 }
 
-/// Allocates the devices of a claim. `devices` is its `spec.devices`. `classes` are DeviceClasses.
+/// Allocates the devices of a claim. `devices` is its `spec.devices`. `classes` are objects of kind `DeviceClass`.
 /// Requests for classes of other drivers, and for unknown classes, are left out.
 pub fn allocate(
     claim: &ObjectName,

@@ -6,6 +6,7 @@
 //!  links of the node ─► devices ─► ResourceSlices ─► scheduler ─► ResourceClaim with an allocation
 //!  ResourceClaim ─► Claim: shares of devices, and the parameters of each ─► networks of the pod
 //!                └─► prepare: refuse the claim, or Prepared
+//!  ResourceClaim without an allocation, links that the user names ─► allocation, for a dry run
 //! ```
 
 pub mod allocation;
