@@ -1,7 +1,6 @@
 //! Documents with claims or classes of network devices, or with pods that have claims, with the lines of
 //! all their values.
 
-use super::document::RESOURCE_CLAIMS;
 use super::lines::{Lines, Node};
 use braid_core::cni::Json;
 use braid_core::lint::device_claims::GROUP;
@@ -10,6 +9,9 @@ use serde_saphyr::Spanned;
 
 /// Maximum nesting of a document. Each level takes several frames of the stack.
 const MAX_DEPTH: usize = 64;
+
+/// Key of the claims in a pod.
+pub(in super::super) const RESOURCE_CLAIMS: &str = "resourceClaims";
 
 /// A document.
 #[derive(Debug)]

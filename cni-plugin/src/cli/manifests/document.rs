@@ -2,6 +2,7 @@
 
 use super::Placed;
 use super::any_value::AnyValue;
+use super::device_claims::RESOURCE_CLAIMS;
 use braid_core::k8s::{IpamClaim, Nad, ObjectName, Pod};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -9,9 +10,6 @@ use std::collections::BTreeMap;
 
 /// Namespace of an object without one.
 pub(super) const DEFAULT: &str = "default";
-
-/// Key of a pod whose line is kept.
-pub(in super::super) const RESOURCE_CLAIMS: &str = "resourceClaims";
 
 /// An object, or a list of objects.
 #[derive(Debug, Default, Deserialize)]
