@@ -278,6 +278,12 @@ impl<C: Exchanges> Api for Remote<C> {
         found(answer)?.as_ref().map(reserved).transpose()
     }
 
+    fn reservations(&mut self) -> Result<Vec<Reserved>, Failure> {
+        let answer = self.send(Verb::List, ExchangeKind::Reservation, "", None)?;
+        let all = Reserved::parse_all(answer.body.as_bytes());
+        all.map_err(|err| unreadable(&err))
+    }
+
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
         let answer = self.client.exchange(deletion(name, uid));
         self.unmade((name, uid), answer)

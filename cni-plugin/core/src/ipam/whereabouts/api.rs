@@ -41,6 +41,8 @@ impl fmt::Display for Failure {
 /// A reservation of an address (`OverlappingRangeIPReservation`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
+    /// Name of the object.
+    pub name: String,
     /// Uid of the object.
     pub uid: String,
     /// Container id, if braid made it.
@@ -73,18 +75,30 @@ struct Spec {
     ifname: String,
 }
 
-impl Reserved {
-    /// Parses the object.
-    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
-        let object: Object = serde_json::from_slice(bytes)?;
+impl From<Object> for Reserved {
+    fn from(object: Object) -> Self {
         let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
-        Ok(Self {
+        Self {
             of: annotation(NODE_ANNOTATION).zip(annotation(POOL_ANNOTATION)),
+            name: object.metadata.name,
             uid: object.metadata.uid,
             container_id: object.spec.containerid,
             podref: object.spec.podref,
             ifname: object.spec.ifname,
-        })
+        }
+    }
+}
+
+impl Reserved {
+    /// Parses the object.
+    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice::<Object>(bytes).map(Self::from)
+    }
+
+    /// Parses a list of objects.
+    pub fn parse_all(bytes: &[u8]) -> serde_json::Result<Vec<Self>> {
+        let objects: Vec<Object> = serde_json::from_slice(bytes)?;
+        Ok(objects.into_iter().map(Self::from).collect())
     }
 
     /// True if it is the reservation of an entry of this node in a pool. An address that goes from one
@@ -102,6 +116,11 @@ impl Reserved {
             return !entry.podref.is_empty() && self.podref == entry.podref;
         }
         is_holders
+    }
+
+    /// True if Whereabouts has made it.
+    pub fn is_foreign(&self) -> bool {
+        self.of.is_none() && self.container_id.is_empty()
     }
 
     /// True if a node has made it for an entry of a claim.
@@ -134,6 +153,9 @@ pub trait Api {
 
     /// Reads a reservation; `None` if it does not exist.
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure>;
+
+    /// Reads all reservations.
+    fn reservations(&mut self) -> Result<Vec<Reserved>, Failure>;
 
     /// Deletes the reservation with this uid. One that does not exist is a success.
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure>;

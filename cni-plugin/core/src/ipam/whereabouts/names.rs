@@ -19,6 +19,22 @@ pub fn reservation(network: &str, address: IpAddr) -> String {
     in_network(network, &object_name(&address.to_string()))
 }
 
+/// Returns the offset of the address in a range whose reservation has this name; `None` for a name of
+/// another network, or of an address outside.
+pub fn reserved_offset(network: &str, range: IpNet, name: &str) -> Option<u128> {
+    let text = match network {
+        "" => name,
+        network => name.strip_prefix(network)?.strip_prefix('-')?,
+    };
+    let text = match range {
+        IpNet::V4(_) => text.to_owned(),
+        IpNet::V6(_) => text.replace('-', ":"),
+    };
+    let at = offset(range, text.parse().ok()?)?;
+    // Each address has one name.
+    (reservation(network, address(range, at)?) == name).then_some(at)
+}
+
 /// Returns the network names that the pool of a range may belong to. Its name does not tell a network
 /// from a node with a slice. Empty if the pool is not named for its range.
 pub fn networks<'p>(pool: &'p str, range: IpNet, node: &str) -> Vec<&'p str> {
@@ -104,7 +120,19 @@ mod tests {
             ("", "fd00::", "fd00--0"),
             ("", "fd00::5", "fd00--5"),
         ] {
-            assert_eq!(reservation(network, address.parse().unwrap()), name);
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(reservation(network, address), name);
+            let range = if address.is_ipv4() {
+                "10.0.0.0/24"
+            } else {
+                "fd00::/64"
+            };
+            let range: IpNet = range.parse().unwrap();
+            let at = offset(range, address);
+            assert!(at.is_some() && reserved_offset(network, range, name) == at);
+            for (network, name) in [("other", name), (network, "10.0.1.5"), (network, "fd00-5")] {
+                assert_eq!(reserved_offset(network, range, name), None, "{name}");
+            }
         }
     }
 

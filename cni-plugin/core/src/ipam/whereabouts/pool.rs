@@ -119,7 +119,7 @@ struct Object {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
-    name: String,
+    pub(super) name: String,
     pub(super) uid: String,
     #[serde(rename = "resourceVersion")]
     version: String,

@@ -28,7 +28,7 @@ use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
 use assign::{Assigned, assign, give_back};
 use braid_core::cni::{AddResult, Error, IpConfig, Owner};
-use braid_core::ipam::whereabouts::journal::{Journal, Own};
+use braid_core::ipam::whereabouts::journal::{Journal, Own, Place};
 use braid_core::ipam::whereabouts::pool::Entry;
 use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
 use braid_core::ipam::{Claim, Lease};
@@ -277,7 +277,11 @@ impl Ipam for WhereaboutsConfig {
                 }
             }
         };
-        release_where(host, &is_gone)
+        let released = release_where(host, &is_gone)?;
+        let places = journals_of(self)?.into_iter();
+        let places: Vec<Place> = places.filter_map(|journal| journal.place).collect();
+        Payer::new(host, self.pod.as_ref()).collect(&places);
+        Ok(released)
     }
 }
 

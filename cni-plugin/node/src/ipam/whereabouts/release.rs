@@ -1,5 +1,6 @@
 //! The end of attachments: their addresses are released in the journals, and the node's debts paid.
 
+use super::reservations::reservations;
 use super::session::Session;
 use super::store::{self, FOLDER, JournalFile};
 use super::way::Way;
@@ -177,6 +178,29 @@ impl<'a> Payer<'a> {
                 self.pay_in(place, journal);
             }
         }
+    }
+
+    /// Deletes reservations without an entry, in pools without an agent. Errors are only logged.
+    pub(super) fn collect(&mut self, places: &[Place]) {
+        for place in places {
+            let has_agent = || store::has_agent(Path::new(FOLDER), &place.name);
+            if place.has_reservations
+                && !has_agent()
+                && let Err(err) = self.collect_in(place)
+            {
+                self.host.log.warn(&err);
+            }
+        }
+    }
+
+    fn collect_in(&mut self, place: &Place) -> Result<(), Error> {
+        let until = self.until;
+        let way = self.way(&place.kubeconfig)?;
+        let node = way.node()?;
+        let all = reservations(&mut *way.server)?;
+        let mut journal = JournalFile::lock_until(Path::new(FOLDER), &place.name, until)?;
+        let mut session = Session::open(place, &node, &mut *way.server, &mut journal)?;
+        session.collect_reservations(&all)
     }
 
     fn pay_in(&mut self, place: &Place, journal: Result<JournalFile, Error>) {

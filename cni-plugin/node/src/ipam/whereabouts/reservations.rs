@@ -3,11 +3,17 @@
 use super::requests::{delete_reservations, failed, uid_of};
 use super::session::Session;
 use braid_core::cni::Error;
-use braid_core::ipam::whereabouts::api::Failure;
+use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved};
 use braid_core::ipam::whereabouts::journal::{Own, Reservation};
 use braid_core::ipam::whereabouts::names;
 use braid_core::ipam::whereabouts::pool::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Reads all reservations.
+pub(super) fn reservations(api: &mut dyn Api) -> Result<Vec<Reserved>, Error> {
+    let all = api.reservations();
+    all.map_err(|err| failed("read", "all reservations", &err))
+}
 
 impl Session<'_> {
     /// Reserves addresses in all ranges that contain them. Returns the addresses that another attachment
@@ -76,6 +82,49 @@ impl Session<'_> {
             }
         }
         delete_reservations(self.api, &all)
+    }
+
+    /// Deletes the reservations of `all` that were made for this pool and are of no entry: a request
+    /// that was given up may be carried out after the node has paid. Those of other nodes go after
+    /// their Node objects. `all` may be older than the lock for requests.
+    pub fn collect_reservations(&mut self, all: &[Reserved]) -> Result<(), Error> {
+        let of_pool: Vec<(u128, &Reserved)> = all
+            .iter()
+            .filter_map(|found| Some((self.offset_of(found)?, found)))
+            .filter(|(at, _)| !self.journal.has_pool() || !self.journal.is_taken(*at))
+            .collect();
+        if of_pool.is_empty() {
+            return Ok(());
+        }
+        // What the journal has not seen may be in the pool.
+        self.read(false)?;
+        let pool = self.pool.take().unwrap_or_default();
+        let mut left = Vec::new();
+        for (at, found) in of_pool {
+            let is_backed = self.journal.is_taken(at) || pool.entries.contains_key(&at);
+            if !is_backed && self.may_collect(found)? {
+                left.push((found.name.clone(), found.uid.clone()));
+            }
+        }
+        delete_reservations(self.api, &left)
+    }
+
+    /// True if no request of the node that made a reservation can need it: the node is this one, which
+    /// has the lock, or gone.
+    fn may_collect(&mut self, found: &Reserved) -> Result<bool, Error> {
+        let Some((node, _)) = found.of.as_ref().filter(|(of, _)| *of != self.node.name) else {
+            return Ok(true);
+        };
+        let object = self.api.node(node);
+        let object = object.map_err(|err| failed("read Node", node, &err))?;
+        Ok(object.is_none())
+    }
+
+    /// Returns the offset of a reservation that was made for this pool.
+    fn offset_of(&self, found: &Reserved) -> Option<u128> {
+        let place = self.place;
+        found.of.as_ref().filter(|(_, of)| *of == place.name)?;
+        names::reserved_offset(&place.network, place.net, &found.name)
     }
 
     pub(super) fn reservation_name(&self, at: u128) -> Result<String, Error> {

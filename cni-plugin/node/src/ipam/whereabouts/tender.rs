@@ -6,6 +6,7 @@
 //!            └─► use of each pool
 //! ```
 
+use super::reservations::reservations;
 use super::session::Session;
 use super::store::{self, FOLDER, JournalFile};
 use super::way::{failed, remember, this_boot};
@@ -13,10 +14,11 @@ use braid_core::cni::Error;
 use braid_core::ipam::whereabouts::api::{Api, Failure};
 use braid_core::ipam::whereabouts::hold;
 use braid_core::ipam::whereabouts::journal::{Journal, Place, State};
-use braid_core::ipam::whereabouts::pool::{Entry, Node};
+use braid_core::ipam::whereabouts::pool::{self, Node};
 use braid_core::ipam::whereabouts::steps::held;
 use braid_core::ipam::whereabouts::usage::Usage;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +31,9 @@ const HOLDING_AGE: Duration = Duration::from_secs(3);
 /// from a backup.
 const AGE: Duration = Duration::from_mins(1);
 
+/// Time between two collections of reservations without an entry. Each reads all reservations.
+const COLLECTION: Duration = Duration::from_hours(1);
+
 /// The agent's work on all pools of a node.
 #[derive(Debug)]
 pub struct Tender {
@@ -36,13 +41,15 @@ pub struct Tender {
     name: String,
     node: Option<Node>,
     pools: BTreeMap<PathBuf, Tended>,
+    /// Time of the last collection of reservations.
+    collected: Instant,
 }
 
 /// A pool, as the agent knows it.
 #[derive(Debug)]
 struct Tended {
     /// Entries in use when it was last looked at.
-    used: BTreeMap<u128, Entry>,
+    used: BTreeMap<u128, pool::Entry>,
     /// Time of the last new or removed pod.
     active: Instant,
     /// Time of the last answer of the API server.
@@ -70,6 +77,7 @@ impl Tender {
             name: name.to_owned(),
             node: None,
             pools: BTreeMap::new(),
+            collected: Instant::now(),
         }
     }
 
@@ -80,15 +88,44 @@ impl Tender {
             Err(err) => return vec![err],
         };
         let mut errors = Vec::new();
-        for path in paths {
-            if let Err(err) = self.pool(&path, api) {
-                if let Some(tended) = self.pools.get_mut(&path) {
+        for path in &paths {
+            if let Err(err) = self.pool(path, api) {
+                if let Some(tended) = self.pools.get_mut(path) {
                     tended.lock = None;
                 }
                 errors.push(err);
             }
         }
+        if self.collected.elapsed() >= COLLECTION {
+            self.collected = Instant::now();
+            errors.extend(self.collect(&paths, api).err());
+        }
         errors
+    }
+
+    /// Deletes reservations without an entry.
+    fn collect(
+        &mut self,
+        paths: &[PathBuf],
+        api: &mut dyn FnMut(&Path) -> Box<dyn Api>,
+    ) -> Result<(), Error> {
+        let mut all = BTreeMap::new();
+        for path in paths {
+            let place = store::peek(path)?.place;
+            let Some(place) = place.filter(|place| place.has_reservations) else {
+                continue;
+            };
+            let mut api = api(&place.kubeconfig);
+            let all = match all.entry(place.kubeconfig.clone()) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => unread.insert(reservations(&mut *api)?),
+            };
+            let node = self.node(&mut *api)?;
+            let mut journal = JournalFile::lock(Path::new(FOLDER), &place.name)?;
+            let mut session = Session::open(&place, &node, &mut *api, &mut journal)?;
+            session.collect_reservations(all)?;
+        }
+        Ok(())
     }
 
     /// Returns the use of each pool that has addresses of the node, as of the last round.
@@ -186,7 +223,7 @@ impl Tender {
     }
 }
 
-fn used(journal: &Journal) -> BTreeMap<u128, Entry> {
+fn used(journal: &Journal) -> BTreeMap<u128, pool::Entry> {
     let used = journal
         .own
         .iter()

@@ -3,7 +3,7 @@
 use super::super::session::Session;
 use super::peer;
 use super::world::{Book, Seat, Shared};
-use braid_core::ipam::whereabouts::api::Store;
+use braid_core::ipam::whereabouts::api::{Api, Store};
 use braid_core::ipam::whereabouts::journal::{Asker, Journal, Place};
 use braid_core::ipam::whereabouts::pool::{Entry, Node};
 use braid_core::ipam::whereabouts::{PoolRange, names, steps};
@@ -25,6 +25,8 @@ pub(super) enum Verb {
     Tend(usize),
     /// Frees the addresses of the claims with these uids.
     Free(BTreeSet<String>),
+    /// Deletes reservations without an entry.
+    Collect,
     /// ADD that takes a held address, or fails.
     Take(Entry),
     /// DEL that leaves the requests to the agent.
@@ -38,7 +40,7 @@ impl Verb {
             Self::Add(entry) | Self::Del(entry) | Self::Take(entry) | Self::Leave(entry) => {
                 Some(entry)
             }
-            Self::Gc(_) | Self::Look | Self::Tend(_) | Self::Free(_) => None,
+            Self::Gc(_) | Self::Look | Self::Tend(_) | Self::Free(_) | Self::Collect => None,
         }
     }
 
@@ -62,7 +64,8 @@ pub(super) fn work(
     (node, range, has_reservations): (&Node, &PoolRange, bool),
 ) -> Option<Result<Option<IpAddr>, String>> {
     let seat = Arc::new(Mutex::new(seat));
-    let (mut api, mut store) = (Shared(Arc::clone(&seat)), Book(seat));
+    let name = names::pool("", range.net);
+    let (mut api, mut store) = (Shared(Arc::clone(&seat)), Book(seat, name.clone()));
     if by == By::Whereabouts {
         let seat = &mut *api.seat();
         return Some(match verb {
@@ -78,12 +81,13 @@ pub(super) fn work(
             | Verb::Look
             | Verb::Tend(_)
             | Verb::Free(_)
+            | Verb::Collect
             | Verb::Take(_)
             | Verb::Leave(_) => Ok(None),
         });
     }
     let pool = Place {
-        name: peer::POOL.to_owned(),
+        name,
         net: range.net,
         network: String::new(),
         has_reservations,
@@ -106,13 +110,18 @@ pub(super) fn work(
             });
         })),
         Verb::Add(entry) => Some(leave(&mut store, &|journal| journal.wait(entry, process))),
-        Verb::Look | Verb::Tend(_) | Verb::Free(_) => None,
+        Verb::Look | Verb::Tend(_) | Verb::Free(_) | Verb::Collect => None,
     };
     if let Some(done) = step
         && (!verb.has_requests() || done.is_err())
     {
         return (!view.is_dead()).then_some(done);
     }
+    let all = if matches!(verb, Verb::Collect) {
+        api.reservations().unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     let done =
         Session::open(&pool, node, &mut api, &mut store).and_then(|mut session| match verb {
             Verb::Add(entry) => {
@@ -127,6 +136,7 @@ pub(super) fn work(
             }
             Verb::Look => session.look().map(|()| None),
             Verb::Tend(target) => session.tend(*target).map(|()| None),
+            Verb::Collect => session.collect_reservations(&all).map(|()| None),
             Verb::Free(deleted) => session.free_claims(deleted).map(|_| None),
             Verb::Take(_) | Verb::Leave(_) => Ok(None),
         });

@@ -64,7 +64,12 @@ fn a_killed_add_of_a_claim_leaves_no_reservation() {
         ..Own::default()
     };
     let mut state = trial.world.lock();
-    state.journals.entry(0).or_default().own.insert(1, owed);
+    state
+        .journals
+        .entry((0, super::peer::POOL.to_owned()))
+        .or_default()
+        .own
+        .insert(1, owed);
     drop(state);
     trial.start(0, By::Braid, Verb::Add(claim.clone()));
     while trial.world.lock().objects.reservations.is_empty() {

@@ -97,7 +97,10 @@ fn a_call_holds_addresses_for_the_calls_that_wait() {
     let mut trial = Trial::new(0);
     trial.has_reservations = true;
     let mut state = trial.world.lock();
-    let journal = state.journals.entry(0).or_default();
+    let journal = state
+        .journals
+        .entry((0, super::peer::POOL.to_owned()))
+        .or_default();
     journal.wait(&entry(1), 1);
     journal.wait(&entry(2), 2);
     drop(state);

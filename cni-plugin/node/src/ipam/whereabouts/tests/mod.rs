@@ -5,6 +5,7 @@ mod calls;
 mod claims;
 mod full;
 mod last;
+mod late;
 mod patch;
 mod peer;
 mod released;
@@ -24,6 +25,8 @@ const NODES: usize = 3;
 /// Addresses of the range.
 const ADDRESSES: usize = 5;
 const STEPS: usize = 400;
+/// End of the ids of containers with an address of the second pool.
+const SECOND: &str = "-second";
 
 /// A container of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,7 @@ enum Life {
 
 struct Running {
     node: usize,
+    pool: usize,
     by: By,
     verb: Verb,
     /// True after its first step.
@@ -47,7 +51,8 @@ struct Running {
 struct Trial {
     world: World,
     dice: Dice,
-    range: PoolRange,
+    /// Ranges of the pools. They overlap.
+    ranges: Vec<PoolRange>,
     has_reservations: bool,
     /// True if Whereabouts serves some of the calls.
     has_peer: bool,
@@ -83,6 +88,25 @@ fn range() -> PoolRange {
     }
 }
 
+/// Returns a range of another pool that has addresses of the first.
+fn second() -> PoolRange {
+    let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+    PoolRange {
+        net: "10.0.0.4/30".parse().expect("a range"),
+        prefix_len: 30,
+        first: address(4),
+        last: address(7),
+        exclude: Vec::new(),
+        gateway: None,
+    }
+}
+
+/// Returns the pool of a call for an attachment: its id ends with the pool.
+fn pool_of(verb: &Verb) -> usize {
+    let is_second = |entry: &Entry| entry.id.ends_with(SECOND);
+    usize::from(verb.entry().is_some_and(is_second))
+}
+
 fn boot(number: u32) -> String {
     format!("boot-{number}")
 }
@@ -94,17 +118,16 @@ fn name(number: usize) -> String {
 impl Trial {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        // Whereabouts loses entries in a disaster. Reservations that a backup brings back are the
-        // agent's to remove.
+        // Whereabouts loses entries in a disaster.
         let (has_peer, has_disasters) = (dice.is_one_in(2), dice.is_one_in(2));
         let mut trial = Self {
             world: World::default(),
-            has_reservations: dice.is_one_in(2) && (has_peer || !has_disasters),
+            has_reservations: dice.is_one_in(2),
             has_peer,
             has_disasters: has_disasters && !has_peer,
             dice,
             claims: BTreeMap::new(),
-            range: range(),
+            ranges: vec![range()],
             boots: [0; NODES],
             down: BTreeSet::new(),
             backup: BTreeMap::new(),
@@ -117,6 +140,11 @@ impl Trial {
         };
         for number in 0..NODES {
             trial.register(number);
+        }
+        // Without reservations, pools that overlap give an address twice, and so does Whereabouts: after
+        // it has lost the race for an address, it deletes the reservation of the other pool.
+        if trial.has_reservations && !trial.has_peer && trial.dice.is_one_in(2) {
+            trial.ranges.push(second());
         }
         if trial.dice.is_one_in(2) {
             trial.claims = [("c1".to_owned(), None), ("c2".to_owned(), None)].into();
@@ -156,10 +184,14 @@ impl Trial {
     }
 
     fn start(&mut self, number: usize, by: By, verb: Verb) {
+        self.start_in(pool_of(&verb), number, by, verb);
+    }
+
+    fn start_in(&mut self, pool: usize, number: usize, by: By, verb: Verb) {
         let call = self.calls;
         self.calls += 1;
         let seat = self.seat(call, number, false);
-        let (of, range) = (self.node(number), self.range.clone());
+        let (of, range) = (self.node(number), self.ranges[pool].clone());
         let (world, told) = (self.world.clone(), verb.clone());
         let has_reservations = self.has_reservations;
         let thread = thread::spawn(move || {
@@ -170,6 +202,7 @@ impl Trial {
         self.world.await_stop(call);
         let running = Running {
             node: number,
+            pool,
             by,
             verb,
             has_begun: false,
@@ -211,7 +244,7 @@ impl Trial {
                     .insert(entry.id, (node, Life::Running(address)));
             }
             // The runtime calls DEL after a failed ADD, and again after a failed DEL.
-            (Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Free(_), _) => {}
+            (Verb::Gc(_) | Verb::Look | Verb::Tend(_) | Verb::Free(_) | Verb::Collect, _) => {}
             (verb, None | Some(Err(_))) => {
                 let id = verb.entry().expect("an attachment").id.clone();
                 self.containers.insert(id, (node, Life::Ending));
@@ -239,14 +272,14 @@ impl Trial {
         running.any(|call| call.verb.entry().is_some_and(|entry| entry.id == id))
     }
 
-    /// Returns the nodes on which a call of this program may start: requests of a node are sent one
-    /// call after the other, and those of Whereabouts in the whole cluster. A runtime calls GC alone.
-    fn idle(&self, by: By, has_requests: bool) -> Vec<usize> {
+    /// Returns the nodes on which a call of this program may start: requests of a node about a pool are
+    /// sent one call after the other, and those of Whereabouts in the whole cluster. A runtime calls GC alone.
+    fn idle(&self, by: By, pool: usize, has_requests: bool) -> Vec<usize> {
         let is_busy = |node: usize| {
             let mut running = self.running.values();
             running.any(|call| match by {
                 By::Whereabouts => call.by == by,
-                By::Braid if call.by != by || call.node != node => false,
+                By::Braid if call.by != by || (call.node, call.pool) != (node, pool) => false,
                 By::Braid => {
                     matches!(call.verb, Verb::Gc(_)) || has_requests && call.verb.has_requests()
                 }
@@ -295,15 +328,21 @@ impl Trial {
         }
     }
 
+    fn pool(&mut self) -> usize {
+        self.dice.below(self.ranges.len())
+    }
+
     fn add(&mut self) {
         let by = self.by();
         let is_step = by == By::Braid && self.dice.is_one_in(3);
-        let idle = self.idle(by, !is_step);
+        let pool = if by == By::Braid { self.pool() } else { 0 };
+        let idle = self.idle(by, pool, !is_step);
         if idle.is_empty() {
             return;
         }
         let node = idle[self.dice.below(idle.len())];
-        let id = format!("{:08}-container", self.calls);
+        let end = if pool == 0 { "-container" } else { SECOND };
+        let id = format!("{:08}{end}", self.calls);
         self.containers.insert(id.clone(), (node, Life::Starting));
         if by == By::Whereabouts {
             self.foreign.insert(id.clone());
@@ -319,7 +358,7 @@ impl Trial {
 
     /// Starts a pod with a claim, which no other pod has.
     fn add_claimed(&mut self) {
-        let idle = self.idle(By::Braid, true);
+        let idle = self.idle(By::Braid, 0, true);
         let ids = self.claims.keys().map(|uid| Entry::of_claim(uid).id);
         let free: Vec<String> = ids.filter(|id| !self.containers.contains_key(id)).collect();
         if !idle.is_empty() && !free.is_empty() {
@@ -332,7 +371,7 @@ impl Trial {
 
     /// Deletes a claim that no pod has, and makes another one.
     fn delete_claim(&mut self) {
-        let idle = self.idle(By::Braid, true);
+        let idle = self.idle(By::Braid, 0, true);
         let uids: Vec<String> = self.claims.keys().cloned().collect();
         if idle.is_empty() || uids.is_empty() {
             return;
@@ -359,11 +398,13 @@ impl Trial {
     fn del(&mut self) {
         let by = self.by();
         let is_step = by == By::Braid && self.dice.is_one_in(3);
-        let idle = self.idle(by, !is_step);
+        let pool = if by == By::Braid { self.pool() } else { 0 };
+        let idle = self.idle(by, pool, !is_step);
         let due = self.containers.iter().filter(|(id, (node, life))| {
             let is_called = self.has_call(id);
+            let is_pools = usize::from(id.ends_with(SECOND)) == pool;
             let is_braids = by == By::Braid || !id.starts_with("claim:");
-            idle.contains(node) && *life != Life::Starting && !is_called && is_braids
+            is_pools && idle.contains(node) && *life != Life::Starting && !is_called && is_braids
         });
         let due: Vec<(String, usize)> = due.map(|(id, (node, _))| (id.clone(), *node)).collect();
         if due.is_empty() {
@@ -384,12 +425,12 @@ impl Trial {
 
     /// Removes a container while its ADD runs.
     fn del_early(&mut self) {
-        let idle = self.idle(By::Braid, false);
+        let down = &self.down;
         let begun = self.running.values().filter(|call| call.has_begun);
         let adds = begun.filter(|call| matches!(call.verb, Verb::Add(_)) && call.by == By::Braid);
         let adds = adds.filter_map(|call| Some((call.node, call.verb.entry()?)));
         let due = adds.filter(|(node, entry)| {
-            entry.claim().is_none() && !self.is_ending(&entry.id) && idle.contains(node)
+            entry.claim().is_none() && !self.is_ending(&entry.id) && !down.contains(node)
         });
         let due: Vec<(usize, Entry)> = due.map(|(node, entry)| (node, entry.clone())).collect();
         if !due.is_empty() {
@@ -401,21 +442,28 @@ impl Trial {
     }
 
     fn tend(&mut self) {
-        let idle = self.idle(By::Braid, true);
+        let pool = self.pool();
+        let idle = self.idle(By::Braid, pool, true);
         if !idle.is_empty() {
             let node = idle[self.dice.below(idle.len())];
             let target = self.dice.below(4);
-            self.start(node, By::Braid, Verb::Tend(target));
+            let verb = if self.dice.is_one_in(4) {
+                Verb::Collect
+            } else {
+                Verb::Tend(target)
+            };
+            self.start_in(pool, node, By::Braid, verb);
         }
     }
 
     fn gc(&mut self) {
-        let mut idle = self.idle(By::Braid, true);
+        let pool = self.pool();
+        let mut idle = self.idle(By::Braid, pool, true);
         idle.retain(|node| self.running.values().all(|call| call.node != *node));
         if !idle.is_empty() {
             let node = idle[self.dice.below(idle.len())];
             let kept = self.containers.keys().cloned().collect();
-            self.start(node, By::Braid, Verb::Gc(kept));
+            self.start_in(pool, node, By::Braid, Verb::Gc(kept));
         }
     }
 
@@ -446,8 +494,8 @@ impl Trial {
         let mut state = self.world.lock();
         let count = state.objects.late.len();
         if count > 0 {
-            let (name, patch) = state.objects.late.remove(self.dice.below(count));
-            let _ = state.objects.change(&name, &patch);
+            let late = state.objects.late.remove(self.dice.below(count));
+            state.objects.carry_out(late);
         }
     }
 
@@ -490,21 +538,23 @@ impl Trial {
 
     fn boot(&mut self, number: usize) {
         self.boots[number] += 1;
-        // A power cut may have taken the file. Then reservations without an entry stay, and removed
-        // containers of Whereabouts are not looked for.
-        if !self.has_reservations && !self.has_peer && self.dice.is_one_in(3) {
-            self.world.lock().journals.remove(&number);
+        // A power cut may have taken the files. Then removed containers of Whereabouts are not looked
+        // for.
+        if !self.has_peer && self.dice.is_one_in(3) {
+            let journals = &mut self.world.lock().journals;
+            journals.retain(|(of, _), _| *of != number);
         }
         if let Some(found) = self.world.lock().objects.nodes.get_mut(&name(number)) {
             found.boot = boot(self.boots[number]);
         }
     }
 
-    /// Loses a node, or brings it back; or makes, restores or loses the pools.
+    /// Loses a node, or brings it back; or makes, restores or loses the pools. The reservations would be
+    /// of another time.
     fn strike(&mut self) {
         match self.dice.below(6) {
             // Nothing but the pool has the address of a claim without a pod.
-            of if of < 2 || !self.claims.is_empty() => {
+            of if of < 2 || !self.claims.is_empty() || self.has_reservations => {
                 let number = self.dice.below(NODES);
                 if self.down.remove(&number) {
                     self.come_back(number);
@@ -570,10 +620,30 @@ impl Trial {
 
     /// Runs a call that nothing stops.
     fn call(&self, number: usize, verb: &Verb) -> Result<Option<IpAddr>, String> {
+        self.call_in(pool_of(verb), number, verb)
+    }
+
+    fn call_in(&self, pool: usize, number: usize, verb: &Verb) -> Result<Option<IpAddr>, String> {
         let seat = self.seat(usize::MAX, number, true);
         let of = self.node(number);
-        let how = (&of, &self.range, self.has_reservations);
+        let how = (&of, &self.ranges[pool], self.has_reservations);
         work(seat, (By::Braid, verb), how).expect("not killed")
+    }
+
+    /// Pays all debts of a node in a pool.
+    fn settle(&self, pool: usize, number: usize) {
+        let id = ["next", "next-second"][pool];
+        let next = Self::entry(id, By::Braid);
+        let _ = self.call(number, &Verb::Add(next.clone()));
+        self.call(number, &Verb::Del(next)).expect("a DEL");
+        let mut verbs = vec![Verb::Tend(0), Verb::Look];
+        // Of a container that Whereabouts removed, nothing else tells.
+        if self.has_peer {
+            verbs.insert(0, Verb::Gc(Vec::new()));
+        }
+        for verb in verbs {
+            self.call_in(pool, number, &verb).expect("an answer");
+        }
     }
 
     /// Ends all calls and containers. Then the pool must be empty, and have all its addresses.
@@ -592,19 +662,19 @@ impl Trial {
         self.claims.clear();
         // An ADD reads the pool of a node that has lost its journal. The pool may be full until the
         // last node has paid.
-        for number in 0..NODES {
-            let next = Self::entry("next", By::Braid);
-            let _ = self.call(number, &Verb::Add(next.clone()));
-            self.call(number, &Verb::Del(next)).expect("a DEL");
-            // Of a container that Whereabouts removed, nothing else tells.
-            if self.has_peer {
-                self.call(number, &Verb::Gc(Vec::new())).expect("a GC");
+        for pool in 0..self.ranges.len() {
+            for number in 0..NODES {
+                self.settle(pool, number);
             }
-            self.call(number, &Verb::Tend(0)).expect("an answer");
-            self.call(number, &Verb::Look).expect("an answer");
         }
         self.call(0, &Verb::Free(self.deleted()))
             .expect("an answer");
+        for pool in 0..self.ranges.len() {
+            for number in 0..NODES {
+                let collected = self.call_in(pool, number, &Verb::Collect);
+                collected.expect("an answer");
+            }
+        }
         let state = self.world.lock();
         for object in state.objects.pools.values() {
             assert_eq!(world::parse(object).entries, BTreeMap::new(), "{object}");

@@ -1,6 +1,7 @@
 //! DEL of a container while its ADD still runs: a foreign plugin's IPAM has no lock on the container.
 
 use super::calls::{By, Verb};
+use super::peer::POOL;
 use super::world::{Fate, parse};
 use super::{Life, Trial};
 
@@ -33,7 +34,7 @@ fn del_after(steps: usize) -> bool {
     }
     let reservations = &state.objects.reservations;
     assert!(reservations.is_empty(), "{steps} steps: {reservations:?}");
-    let own = &state.journals[&0].own;
+    let own = &state.journals[&(0, POOL.to_owned())].own;
     assert!(own.is_empty(), "{steps} steps: {own:?}");
     true
 }

@@ -51,14 +51,21 @@ pub(super) enum Fate {
     KilledAfter,
 }
 
+/// A request that is carried out after its sender has given up: a name and a patch or an object.
+#[derive(Debug, Clone)]
+pub(super) enum Late {
+    Change(String, Value),
+    Reserve(String, Value),
+}
+
 /// Objects of the API server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     pub(super) pools: BTreeMap<String, Value>,
     pub(super) reservations: BTreeMap<String, Value>,
     pub(super) nodes: BTreeMap<String, FoundNode>,
-    /// Requests to be carried out later: pool and patch.
-    pub(super) late: Vec<(String, Value)>,
+    /// Requests to be carried out later.
+    pub(super) late: Vec<Late>,
     made: u64,
 }
 
@@ -66,6 +73,23 @@ impl Objects {
     pub(super) fn uid(&mut self) -> String {
         self.made += 1;
         format!("uid-{}", self.made)
+    }
+
+    pub(super) fn carry_out(&mut self, late: Late) {
+        match late {
+            Late::Change(name, patch) => drop(self.change(&name, &patch)),
+            Late::Reserve(name, object) => drop(self.reserve(&name, object)),
+        }
+    }
+
+    fn reserve(&mut self, name: &str, mut object: Value) -> Result<String, Failure> {
+        if self.reservations.contains_key(name) {
+            return Err(Failure::Exists);
+        }
+        let uid = self.uid();
+        object["uid"] = uid.clone().into();
+        self.reservations.insert(name.to_owned(), object);
+        Ok(uid)
     }
 
     pub(super) fn change(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure> {
@@ -82,12 +106,24 @@ pub(super) fn parse(object: &Value) -> Pool {
     Pool::parse(object.to_string().as_bytes()).expect("a pool")
 }
 
+fn reserved(name: &str, object: &Value) -> Reserved {
+    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    Reserved {
+        name: name.to_owned(),
+        uid: text("uid"),
+        container_id: text("id"),
+        podref: text("podref"),
+        ifname: String::new(),
+        of: serde_json::from_value(object["of"].clone()).ok(),
+    }
+}
+
 /// State that calls and the test share.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) objects: Objects,
-    /// Journals by node.
-    pub(super) journals: BTreeMap<usize, Journal>,
+    /// Journals by node and pool.
+    pub(super) journals: BTreeMap<(usize, String), Journal>,
     /// Calls that wait before a request.
     pub(super) waiting: BTreeSet<usize>,
     /// The call that may go on, and the fate of its next request.
@@ -172,7 +208,7 @@ impl Seat {
     pub(super) fn request<T>(
         &mut self,
         work: impl FnOnce(&mut State) -> Result<T, Failure>,
-        later: Option<(String, Value)>,
+        later: Option<Late>,
     ) -> Result<T, Failure> {
         let silence = || Failure::Passing("no answer".to_owned());
         if self.is_dead {
@@ -234,37 +270,31 @@ impl Api for Seat {
     }
 
     fn change_pool(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure> {
-        let later = (name.to_owned(), patch.clone());
+        let later = Late::Change(name.to_owned(), patch.clone());
         self.request(|state| state.objects.change(name, patch), Some(later))
     }
 
     fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
-        let node = super::name(self.node);
-        self.request(
-            |state| {
-                if state.objects.reservations.contains_key(name) {
-                    return Err(Failure::Exists);
-                }
-                let uid = state.objects.uid();
-                let object = json!({"uid": uid, "id": entry.id, "of": [node, pool]});
-                state.objects.reservations.insert(name.to_owned(), object);
-                Ok(uid)
-            },
-            None,
-        )
+        let object = json!({"id": entry.id, "of": [super::name(self.node), pool]});
+        let later = Late::Reserve(name.to_owned(), object.clone());
+        self.request(|state| state.objects.reserve(name, object), Some(later))
     }
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
         self.request(
             |state| {
                 let found = state.objects.reservations.get(name);
-                Ok(found.map(|found| Reserved {
-                    uid: found["uid"].as_str().unwrap_or_default().to_owned(),
-                    container_id: found["id"].as_str().unwrap_or_default().to_owned(),
-                    podref: found["podref"].as_str().unwrap_or_default().to_owned(),
-                    ifname: String::new(),
-                    of: serde_json::from_value(found["of"].clone()).ok(),
-                }))
+                Ok(found.map(|found| reserved(name, found)))
+            },
+            None,
+        )
+    }
+
+    fn reservations(&mut self) -> Result<Vec<Reserved>, Failure> {
+        self.request(
+            |state| {
+                let all = state.objects.reservations.iter();
+                Ok(all.map(|(name, found)| reserved(name, found)).collect())
             },
             None,
         )
@@ -288,9 +318,9 @@ impl Api for Seat {
     }
 }
 
-/// A node's journal, as one call sees it.
+/// A node's journal of a pool, as one call sees it.
 #[derive(Debug)]
-pub(super) struct Book(pub(super) Arc<Mutex<Seat>>);
+pub(super) struct Book(pub(super) Arc<Mutex<Seat>>, pub(super) String);
 
 /// A call's seat, shared by its view of the API and of the journal.
 #[derive(Debug, Clone)]
@@ -327,6 +357,10 @@ impl Api for Shared {
         self.seat().reservation(name)
     }
 
+    fn reservations(&mut self) -> Result<Vec<Reserved>, Failure> {
+        self.seat().reservations()
+    }
+
     fn unreserve(&mut self, name: &str, uid: &str) -> Result<(), Failure> {
         self.seat().unreserve(name, uid)
     }
@@ -339,11 +373,11 @@ impl Api for Shared {
 impl Store for Book {
     fn update(&mut self, change: &mut dyn FnMut(&mut Journal)) -> Result<Journal, Error> {
         let mut seat = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let node = seat.node;
+        let key = (seat.node, self.1.clone());
         // A step fails only if its call is killed.
         let updated = seat.request(
             |state| {
-                let journal = state.journals.entry(node).or_default();
+                let journal = state.journals.entry(key).or_default();
                 change(journal);
                 Ok(journal.clone())
             },
