@@ -2,13 +2,16 @@
 
 use super::admin::pools;
 use super::requests::{delete_reservations, failed, uid_of};
+use super::reservations::reservations;
 use super::session::TRIES;
 use braid_core::cni::{Error, Kind};
-use braid_core::ipam::whereabouts::api::{Failure, Server};
+use braid_core::ipam::whereabouts::api::{Failure, Reserved, Server};
 use braid_core::ipam::whereabouts::finish::{self, Foreign, Next, Progress};
 use braid_core::ipam::whereabouts::inventory::Assigned;
 use braid_core::ipam::whereabouts::names;
+use braid_core::ipam::whereabouts::pods::FoundPod;
 use braid_core::ipam::whereabouts::pool::{ListedPool, Node};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Marks all pools as braid's alone, after it has removed the entries of Whereabouts without a pod. Writes
@@ -48,6 +51,7 @@ pub fn finish(
         );
         return Err(Error::new(Kind::TryAgain, why));
     }
+    collect_reservations(server, &pods)?;
     progress.exclusive = finish::exclusive(&pools(server)?).map_err(|name| {
         let why = format!("IPPool {name} was changed meanwhile: run the command again");
         Error::new(Kind::TryAgain, why)
@@ -81,6 +85,7 @@ fn finish_pool(
     progress: &mut Progress,
 ) -> Result<(), Error> {
     for _ in 0..TRIES {
+        let mut reserved = Vec::new();
         let (patch, released) = match finish::next(&pool, now) {
             Next::Nothing => return Ok(()),
             Next::Wait {
@@ -96,14 +101,16 @@ fn finish_pool(
                 return Ok(());
             }
             Next::End(entries) => {
-                end_reservations(server, &pool, &entries)?;
+                reserved = reservations_of(server, &pool, &entries)?;
                 (finish::end(&pool, &entries), assigned(&pool, &entries))
             }
         };
         let name = &pool.name;
         match server.change_pool(name, &patch) {
+            // An entry that is in use again keeps its reservation.
             Ok(changed) => {
                 progress.released.extend(released);
+                delete_reservations(server, &reserved)?;
                 pool.pool = changed;
             }
             // A node has changed the pool.
@@ -122,14 +129,14 @@ fn finish_pool(
     Err(Error::new(Kind::TryAgain, why))
 }
 
-/// Deletes the reservations of entries. A pool without the entries would no longer tell of them.
-fn end_reservations(
+/// Returns name and uid of the reservations of entries.
+fn reservations_of(
     server: &mut dyn Server,
     pool: &ListedPool,
     entries: &Foreign<'_>,
-) -> Result<(), Error> {
+) -> Result<Vec<(String, String)>, Error> {
     let Some(net) = pool.net() else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let networks = names::all_networks(&pool.name, net);
     let mut reserved = Vec::new();
@@ -144,7 +151,32 @@ fn end_reservations(
             reserved.extend(uid.map(|uid| (name, uid)));
         }
     }
-    delete_reservations(server, &reserved)
+    Ok(reserved)
+}
+
+/// Deletes reservations of Whereabouts without a pod and without an entry: those of entries that a
+/// command removed before it was killed, and those that Whereabouts has left.
+fn collect_reservations(server: &mut dyn Server, pods: &[FoundPod]) -> Result<(), Error> {
+    let all = reservations(server)?;
+    let mut kept = BTreeSet::new();
+    // Read after the reservations: Whereabouts writes an entry first.
+    for pool in pools(server)? {
+        if let Some(net) = pool.net() {
+            for network in names::all_networks(&pool.name, net) {
+                let offsets = pool.pool.entries.keys();
+                let addresses = offsets.filter_map(|at| names::address(net, *at));
+                kept.extend(addresses.map(|address| names::reservation(network, address)));
+            }
+        }
+    }
+    let has_pod = |found: &Reserved| pods.iter().any(|pod| pod.name == found.podref);
+    let mut left = Vec::new();
+    for found in all {
+        if found.is_foreign() && !has_pod(&found) && !kept.contains(&found.name) {
+            left.push((found.name, found.uid));
+        }
+    }
+    delete_reservations(server, &left)
 }
 
 fn assigned(pool: &ListedPool, entries: &Foreign<'_>) -> Vec<Assigned> {

@@ -19,7 +19,7 @@ pub(super) fn free_node(
     let named = pool.entries_of(note);
     let of_pods = named.iter().filter(|(_, entry)| entry.claim().is_none());
     let entries: BTreeMap<u128, Entry> = of_pods.map(|(at, it)| (*at, it.clone())).collect();
-    // A pool without these entries would no longer tell of their reservations.
+    // Read first: the pool without these entries no longer tells of them.
     let mut reserved = Vec::new();
     for (at, entry) in &entries {
         let Some(address) = names::address(net, *at) else {
@@ -31,10 +31,10 @@ pub(super) fn free_node(
             reserved.extend(uid.map(|uid| (of, uid)));
         }
     }
-    delete_reservations(api, &reserved)?;
     let patch = fence::patch(&pool.uid, &note.node, text, &entries);
     match api.change_pool(name, &patch) {
-        Ok(_) => Ok(Some(entries)),
+        // An entry that is still in use keeps its reservation. One that is left here is collected.
+        Ok(_) => delete_reservations(api, &reserved).map(|()| Some(entries)),
         Err(Failure::Unfit | Failure::Missing) => Ok(None),
         Err(err) => Err(failed("change IPPool", name, &err)),
     }

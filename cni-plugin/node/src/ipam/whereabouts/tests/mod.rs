@@ -3,6 +3,8 @@
 
 mod calls;
 mod claims;
+mod fenced;
+mod finish;
 mod full;
 mod last;
 mod late;
