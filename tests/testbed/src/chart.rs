@@ -69,8 +69,7 @@ pub const MANIFESTS: [Manifest; 4] = [
 # Resource claims for links of nodes: classes, and the rights of the agent beside deploy/braid.yaml. The agent offers links
 # with `dra: {enabled: true}` in its configuration, if its container mounts the kubelet's folders `plugins_registry` and
 # `plugins/braid.dev` by the node's paths, as the chart's does with `dra.enabled`. Kubernetes 1.36 has the features; 1.34 and
-# 1.35 with the feature gate DRAConsumableCapacity. Not for use yet: claims are prepared, but their pods start without the
-# interfaces.
+# 1.35 with the feature gate DRAConsumableCapacity.
 # `cargo xtask manifests` writes this file from the chart in deploy/chart, so change the chart.
 #
 ",

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 /// Share of TCP payload in a rate at an MTU of 1500: 1448 of 1514 bytes.
 const SHARE: f64 = 1448.0 / 1514.0;
+/// Measurements until one is accepted.
+const TRIES: usize = 4;
 /// Accepted difference from the claimed rate.
 const WITHIN: f64 = 0.03;
 /// Seconds before the measurement, in which the connections reach their rate.
@@ -80,27 +82,38 @@ while (now := time.monotonic()) < end:
 print(sys.argv[3], received * 8 / seconds, flush=True)
 ";
 
-/// Lets all pods send at the same time, and then receive. Each must reach its claimed rate.
+/// Lets all pods send at the same time, and then receive. Each must reach its claimed rate. A busy machine
+/// can slow down a connection, so one good measurement is enough.
 pub(super) fn check(cluster: &Cluster, node: Node, seconds: u32) -> Result<()> {
     for (sender, does) in [("client", "sends"), ("server", "receives")] {
-        let rates = measure(cluster, node, sender, seconds)?;
-        for (name, rate) in &rates {
-            let share = rate / (f64::from(RATE.1) * SHARE);
-            println!("{name} {does} {:.2} % of its claim", share * 100.0);
+        let mut is_reached = false;
+        for _ in 0..TRIES {
+            let shares = measure(cluster, node, sender, seconds)?;
             ensure!(
-                (1.0 - WITHIN..=1.0 + WITHIN).contains(&share),
-                "{name} {does} {share:.3} of its claim"
+                shares.len() == names().len(),
+                "rates of some pods: {shares:?}"
             );
+            for (name, share) in &shares {
+                println!("{name} {does} {:.2} % of its claim", share * 100.0);
+                ensure!(
+                    *share <= 1.0 + WITHIN,
+                    "{name} {does} {share:.3} of its claim"
+                );
+            }
+            is_reached = shares.iter().all(|(_, share)| *share >= 1.0 - WITHIN);
+            if is_reached {
+                break;
+            }
         }
         ensure!(
-            rates.len() == names().len(),
-            "rates of some pods: {rates:?}"
+            is_reached,
+            "in {TRIES} measurements not every pod {does} its claim"
         );
     }
     Ok(())
 }
 
-/// Returns the rate of the payload of each pod in bit/s.
+/// Returns the rate of each pod as a share of its claim.
 fn measure(
     cluster: &Cluster,
     node: Node,
@@ -132,7 +145,8 @@ fn measure(
     }
     let rate = |line: &str| {
         let (name, rate) = line.split_once(' ')?;
-        Some((name.to_owned(), rate.parse().ok()?))
+        let rate: f64 = rate.parse().ok()?;
+        Some((name.to_owned(), rate / (f64::from(RATE.1) * SHARE)))
     };
     Ok(lines.lines().filter_map(rate).collect())
 }
