@@ -21,7 +21,7 @@ use braid_testbed::{Cluster, Node};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Seconds for which each direction is measured
+    /// Seconds for which each direction is measured; 0: no rates are measured
     #[arg(long, default_value_t = 10)]
     seconds: u32,
     /// Bursts of pods with claims, as many with claims of another driver, and as many without

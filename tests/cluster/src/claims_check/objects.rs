@@ -30,8 +30,8 @@ pub(super) fn await_none(cluster: &Cluster) -> Result<()> {
         for claim in claims["items"].as_array().into_iter().flatten() {
             let status = &claim["status"];
             ensure!(
-                status["reservedFor"].is_null(),
-                "a claim is reserved: {status}"
+                status["allocation"].is_null(),
+                "a claim is allocated: {status}"
             );
         }
         for node in cluster.nodes()? {
