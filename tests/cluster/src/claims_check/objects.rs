@@ -18,6 +18,14 @@ const PREPARED: &str = "run/braid/claims";
 
 /// Deletes all pods and claims of the check, and waits until nothing of them is left.
 pub(super) fn delete(cluster: &Cluster) -> Result<()> {
+    // The scheduler would place a waiting pod as soon as another is gone.
+    let waiting = [
+        "delete",
+        "pod",
+        "--field-selector=status.phase=Pending",
+        "-l",
+    ];
+    sh::read(cluster.kubectl(waiting).arg(format!("app={APP}")))?;
     pods::delete(cluster, "pod", APP)?;
     pods::delete(cluster, "resourceclaim,resourceclaimtemplate", APP)?;
     await_none(cluster)

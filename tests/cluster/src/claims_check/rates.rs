@@ -28,7 +28,7 @@ print('listens', flush=True)
 connections = []
 for _ in range(count):
     connection, _ = listener.accept()
-    name = connection.recv(64).split(b'\0')[0].decode()
+    name = connection.recv(64).split(b'\\0')[0].decode()
     connections.append((name, connection))
 start = time.monotonic() + warm
 end = start + seconds
