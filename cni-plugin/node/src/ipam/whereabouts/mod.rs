@@ -255,9 +255,13 @@ impl Ipam for WhereaboutsConfig {
                 Err(err) => host.log.warn(&err),
             }
         }
-        release_in(places, &mut payer, &|journal| {
+        let released = release_in(places, &mut payer, &|journal| {
             steps::release(journal, &entry)
-        })
+        });
+        if let Err(err) = released {
+            host.log.warn(&err);
+        }
+        Ok(Vec::new())
     }
 
     fn gc(&self, kept: Kept<'_>, host: Host<'_>) -> Result<Vec<IpAddr>, Error> {
