@@ -15,7 +15,7 @@ use super::others::Others;
 use super::pool::{Entry, Node, Note, Pool};
 use super::range::PoolRange;
 use super::refused::Refused;
-use super::waiting::Waiting;
+use super::waiting::WaitingList;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub struct Journal {
     pub range: Option<PoolRange>,
     /// Attachments with an ADD that waits for the lock of requests. The call that has the lock holds
     /// addresses for them too.
-    pub waiting: Vec<Waiting>,
+    pub waiting: WaitingList,
 }
 
 /// A pool, and the way to it.

@@ -23,7 +23,7 @@ pub fn take(
         may_take.then(|| journal.take_held(asker, boot, range, requested))?
     });
     if let Some(at) = found {
-        journal.stop_waiting(asker.entry);
+        journal.waiting.remove(asker.entry);
         use_up(journal, asker.pod, at);
     }
     found
@@ -39,7 +39,7 @@ pub fn end_intent(journal: &mut Journal, entry: &Entry, at: u128, is_entered: bo
         own.state = if is_entered { State::Used } else { State::Owed };
     }
     if is_entered || !is_wanted {
-        journal.stop_waiting(entry);
+        journal.waiting.remove(entry);
     }
     is_wanted
 }
@@ -56,7 +56,7 @@ pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
 
 /// Releases the addresses of an attachment, also one that an ADD requests. Such an ADD then fails.
 pub fn release_known(journal: &mut Journal, entry: &Entry) -> Vec<u128> {
-    journal.release_waiting(entry);
+    journal.waiting.release(entry);
     let is_its = |own: &Own| own.entry.is_of(&entry.id, &entry.ifname);
     for own in journal.own.values_mut() {
         if own.state == State::Intent && is_its(own) {

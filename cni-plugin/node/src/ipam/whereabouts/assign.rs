@@ -1,10 +1,11 @@
 //! ADD: an address of each range, or of the first one with a free address.
 
+use super::journaled::{entry, in_range, journals_of, used_in};
 use super::release::is_running;
 use super::session::Session;
 use super::store::{self, FOLDER, JournalFile};
 use super::way::{Way, kubeconfig, pool_of, this_boot};
-use super::{entry, in_range, journals_of, probed, reserve, used_in};
+use super::{probed, reserve};
 use crate::ipam::{Host, Ipam};
 use braid_core::cni::{Error, IpConfig, Kind, Owner};
 use braid_core::ipam::Lease;
@@ -150,13 +151,13 @@ impl Assignment<'_> {
         let (folder, asker) = (Path::new(FOLDER), self.asker);
         // While this call waits for the lock, another one may hold an address for it.
         JournalFile::of(folder, &place.name)
-            .update(&mut |journal| journal.wait(asker.entry, std::process::id()))?;
+            .update(&mut |journal| journal.waiting.add(asker.entry, std::process::id()))?;
         let mut journal = JournalFile::lock(folder, &place.name)?;
         let mut session = Session::open(&place, &node, &mut *self.way.server, &mut journal)?;
         session.judge_waiting(&is_running, store::has_agent(folder, &place.name))?;
         let reserved = session.reserve(asker, &part, requested);
         if reserved.is_err() {
-            journal.update(&mut |journal| journal.stop_waiting(asker.entry))?;
+            journal.update(&mut |journal| journal.waiting.remove(asker.entry))?;
         }
         reserved
     }
@@ -179,7 +180,7 @@ fn name_containers(config: &WhereaboutsConfig, way: &mut Way<'_>) -> Result<(), 
     let folder = Path::new(FOLDER);
     for journal in journals_of(config)? {
         if let Some(place) = &journal.place
-            && journal.waiting() == 0
+            && journal.waiting.count() == 0
             && (journal.is_behind() || steps::held(&journal) > 0)
             && !store::has_agent(folder, &place.name)
         {

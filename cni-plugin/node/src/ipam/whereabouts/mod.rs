@@ -13,6 +13,7 @@ pub mod admin;
 mod assign;
 pub mod claims;
 pub mod finish;
+mod journaled;
 mod probed;
 mod release;
 mod requests;
@@ -27,84 +28,17 @@ use super::host_local::claimed;
 use super::liveness::Netns;
 use super::{Host, Ipam, Kept};
 use assign::{Assigned, assign, give_back};
-use braid_core::cni::{AddResult, Error, IpConfig, Owner};
-use braid_core::ipam::whereabouts::journal::{Journal, Own, Place};
-use braid_core::ipam::whereabouts::pool::Entry;
-use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, names, steps};
+use braid_core::cni::{AddResult, Error, Owner};
+use braid_core::ipam::whereabouts::journal::{Own, Place};
+use braid_core::ipam::whereabouts::{PoolRange, WhereaboutsConfig, steps};
 use braid_core::ipam::{Claim, Lease};
 use braid_core::k8s::ipam_claim::uid_of_owner;
-use ipnet::IpNet;
+use journaled::{entry, in_range, journals_of, next, used_in};
 use release::{Payer, is_known, release_in, release_known, release_where};
 pub use release::{free, owners};
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::UNIX_EPOCH;
-use store::FOLDER;
 use way::{kubeconfig, pool_of};
-
-/// Returns the entry of an attachment, or that of the claim which owns its addresses.
-fn entry(owner: &Owner) -> Entry {
-    if let Some(uid) = uid_of_owner(&owner.container_id) {
-        return Entry::of_claim(uid);
-    }
-    Entry {
-        id: owner.container_id.clone(),
-        podref: String::new(),
-        ifname: owner.ifname.clone(),
-    }
-}
-
-/// Returns the addresses of an attachment.
-fn used_in(journals: &[Journal], entry: &Entry) -> Vec<IpAddr> {
-    let mut used = Vec::new();
-    for journal in journals {
-        let net = journal.place.as_ref().map(|place| place.net);
-        let at = journal.used_by(entry);
-        used.extend(net.zip(at).and_then(|(net, at)| names::address(net, at)));
-    }
-    used
-}
-
-/// Returns the journals of the pools of a configuration.
-fn journals_of(config: &WhereaboutsConfig) -> Result<Vec<Journal>, Error> {
-    let mut found = Vec::new();
-    for path in store::journals(Path::new(FOLDER))? {
-        let journal = store::peek(&path)?;
-        let mut place = journal.place.iter();
-        if place.any(|place| config.has_pool(place)) {
-            found.push(journal);
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the address of a range that the node would take next, by the journals.
-fn next(range: &PoolRange, journals: &[Journal]) -> Option<IpAddr> {
-    let mut parts: Vec<(&Journal, PoolRange)> = journals
-        .iter()
-        .filter_map(|journal| Some((journal, range.slice(journal.place.as_ref()?.net)?)))
-        .collect();
-    // Without a journal the node has assigned no address yet.
-    let none = Journal::default();
-    if parts.is_empty() {
-        parts.push((&none, range.clone()));
-    }
-    let mut next = parts.iter().filter_map(|(journal, part)| {
-        let is_taken = |address| {
-            let place = journal.place.as_ref();
-            let at = place.and_then(|place| names::offset(place.net, address));
-            at.is_some_and(|at| journal.is_taken(at))
-        };
-        // The first ADD reads the pool, which may be braid's alone.
-        let part = if journal.has_pool() {
-            steps::part(journal, part)?
-        } else {
-            part.clone()
-        };
-        steps::free(journal, &part, is_taken).next()
-    });
-    next.next()
-}
 
 impl Ipam for WhereaboutsConfig {
     fn has_ipv6(&self) -> bool {
@@ -286,15 +220,6 @@ impl Ipam for WhereaboutsConfig {
         let places: Vec<Place> = places.filter_map(|journal| journal.place).collect();
         Payer::new(host, self.pod.as_ref()).collect(&places);
         Ok(released)
-    }
-}
-
-fn in_range(range: &PoolRange, address: IpAddr) -> IpConfig {
-    let net = IpNet::new(address, range.prefix_len);
-    IpConfig {
-        address: net.unwrap_or_else(|_| IpNet::from(address)),
-        gateway: range.gateway,
-        interface: None,
     }
 }
 

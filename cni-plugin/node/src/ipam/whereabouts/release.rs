@@ -63,10 +63,7 @@ pub(super) fn release_where(
 
 /// Releases the addresses of an attachment in all pools, and pays the node's debts.
 pub(super) fn release_known(host: Host<'_>, entry: &pool::Entry) -> Result<Vec<IpAddr>, Error> {
-    let concerns = |journal: &Journal| {
-        let mut waiting = journal.waiting.iter();
-        journal.knows(entry) || waiting.any(|waiting| waiting.entry == *entry)
-    };
+    let concerns = |journal: &Journal| journal.knows(entry) || journal.waiting.has(entry);
     release_in_all(host, &concerns, &|journal| {
         steps::release_known(journal, entry)
     })

@@ -184,9 +184,9 @@ impl Session<'_> {
     ) -> Result<(), Error> {
         let mut is_released = false;
         self.update(&mut |journal| {
-            is_released = journal.is_released(asker.entry);
+            is_released = journal.waiting.is_released(asker.entry);
             if is_released {
-                journal.stop_waiting(asker.entry);
+                journal.waiting.remove(asker.entry);
             } else {
                 change(journal);
             }
@@ -200,7 +200,7 @@ impl Session<'_> {
     /// Returns free addresses for the other calls that wait.
     fn for_others(&self, at: u128, range: &PoolRange) -> BTreeMap<u128, Own> {
         // One of them is this call.
-        let others = self.journal.waiting().saturating_sub(1);
+        let others = self.journal.waiting.count().saturating_sub(1);
         let others = others.saturating_sub(steps::held(&self.journal));
         self.to_hold(range, others, Some(at))
     }

@@ -121,10 +121,8 @@ impl<'a> Session<'a> {
     ) -> Result<(), Error> {
         let (node, net) = (self.node.clone(), self.place.net);
         self.update(&mut |journal| {
-            journal
-                .waiting
-                .retain(|waiting| is_running(waiting.process));
-            let waiting = journal.waiting();
+            journal.waiting.keep(is_running);
+            let waiting = journal.waiting.count();
             if !has_agent && steps::held(journal) > waiting {
                 steps::adjust(journal, &node, net, waiting);
             }

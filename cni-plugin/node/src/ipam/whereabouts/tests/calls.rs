@@ -109,7 +109,9 @@ pub(super) fn work(
                 own.network == "lan" && !kept.contains(&own.entry.id)
             });
         })),
-        Verb::Add(entry) => Some(leave(&mut store, &|journal| journal.wait(entry, process))),
+        Verb::Add(entry) => Some(leave(&mut store, &|journal| {
+            journal.waiting.add(entry, process);
+        })),
         Verb::Look | Verb::Tend(_) | Verb::Free(_) | Verb::Collect => None,
     };
     if let Some(done) = step

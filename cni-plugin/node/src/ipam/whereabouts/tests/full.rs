@@ -101,8 +101,8 @@ fn a_call_holds_addresses_for_the_calls_that_wait() {
         .journals
         .entry((0, super::peer::POOL.to_owned()))
         .or_default();
-    journal.wait(&entry(1), 1);
-    journal.wait(&entry(2), 2);
+    journal.waiting.add(&entry(1), 1);
+    journal.waiting.add(&entry(2), 2);
     drop(state);
     // Its first candidate has a reservation of another pool.
     let passing = serde_json::json!({"uid": "other", "id": "other"});
