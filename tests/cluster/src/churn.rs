@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Number of pods per node in each round.
 const PODS: usize = 2;
-/// Longest time until the pods of a round are Ready. The API server is away for a minute, and a
-/// node restarts.
-const LIMIT: Duration = Duration::from_mins(4);
+/// Longest time until the pods of a round are Ready. The API server is away for a minute, a node restarts,
+/// and the kubelet prepares claims again after more than a minute.
+pub(crate) const LIMIT: Duration = Duration::from_mins(6);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Start of the message of a container that lacks an interface at its start.
 const LACKS: &str = "lacks ";

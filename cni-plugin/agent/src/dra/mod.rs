@@ -9,8 +9,8 @@
 //!                                              state
 //!                                                ▼
 //!  kubelet ─► plugin ─► driver: claim, pod, networks, links ─► decision ─► claims: a file each ─► ADD
-//! ```
 //!  claims, records of calls ─► statuses ─► status of the claims
+//! ```
 //!
 //! The end of the agent changes no slice and no file.
 

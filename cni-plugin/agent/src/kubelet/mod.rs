@@ -2,8 +2,8 @@
 //! registration socket, asks for the driver's socket, and prepares claims there before it starts their pods.
 //!
 //! ```text
-//!  kubelet ─► plugins_registry/<driver>@reg.sock: GetInfo, NotifyRegistrationStatus
-//!          ─► plugins/<driver>/dra.sock: NodePrepareResources, NodeUnprepareResources,
+//!  kubelet ─► plugins_registry/<driver>@<start>.sock: GetInfo, NotifyRegistrationStatus
+//!          ─► plugins/<driver>/dra-<start>.sock: NodePrepareResources, NodeUnprepareResources,
 //!                                   NodeWatchResources ─► Driver
 //! ```
 

@@ -2,25 +2,20 @@
 
 use super::messages::PluginInfo;
 use super::service::{self, Driver, VERSIONS};
-use super::sockets::bind;
+use super::sockets::{Sockets, bind};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Kind of the plugin, as the kubelet names it.
 const KIND: &str = "DRAPlugin";
-
-/// End of the name of the registration socket. Go's gRPC client sends the path of the socket as the authority
-/// of each request, with `%2F` for `/`. `%` is allowed only before an `@` (RFC 3986 section 3.2), and hyper refuses
-/// other requests. For the driver's socket the kubelet sends `localhost`.
-const REGISTRATION: &str = "@reg.sock";
 
 /// State of the registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,11 +29,11 @@ pub enum Registration {
     Refused(String),
 }
 
-/// A running plugin. It ends when dropped, and its registration socket with it.
+/// A running plugin. It ends when dropped, and its sockets with it.
 #[derive(Debug)]
 pub struct Plugin {
     registration: watch::Receiver<Registration>,
-    socket: PathBuf,
+    sockets: Sockets,
     _tasks: JoinSet<()>,
 }
 
@@ -46,16 +41,17 @@ impl Plugin {
     /// Starts a plugin with the name of its driver in the kubelet's folder. The driver's socket is there
     /// before the kubelet learns of it.
     pub fn start<D: Driver>(kubelet: &Path, name: &str, driver: D) -> io::Result<Self> {
-        let endpoint = kubelet.join("plugins").join(name).join("dra.sock");
-        let socket = kubelet
-            .join("plugins_registry")
-            .join(format!("{name}{REGISTRATION}"));
-        let claims = bind(&endpoint)?;
-        let registry = bind(&socket)?;
+        let sockets = Sockets::new(kubelet, name, SystemTime::now());
+        let claims = bind(&sockets.driver)?;
+        let registry = bind(&sockets.registration)?;
         let (change, registration) = watch::channel(Registration::Pending);
+        let own = sockets.clone();
         let told = move |told: Result<(), String>| {
             change.send_replace(match told {
-                Ok(()) => Registration::Registered,
+                Ok(()) => {
+                    own.remove_earlier();
+                    Registration::Registered
+                }
                 Err(why) => Registration::Refused(why),
             });
         };
@@ -63,7 +59,7 @@ impl Plugin {
         let info = PluginInfo {
             kind: KIND.to_owned(),
             name: name.to_owned(),
-            endpoint: endpoint.display().to_string(),
+            endpoint: sockets.driver.display().to_string(),
             supported_versions: VERSIONS.map(str::to_owned).to_vec(),
         };
         let driver = Arc::new(driver);
@@ -76,7 +72,7 @@ impl Plugin {
         }));
         Ok(Self {
             registration,
-            socket,
+            sockets,
             _tasks: tasks,
         })
     }
@@ -89,8 +85,7 @@ impl Plugin {
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        // The kubelet then no longer sends claims. After a kill it learns from the closed connection.
-        let _ = fs::remove_file(&self.socket);
+        self.sockets.remove();
     }
 }
 

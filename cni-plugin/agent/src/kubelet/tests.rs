@@ -8,7 +8,7 @@ use super::{ClaimRef, Device, Driver, Health, Plugin, Registration};
 use futures_util::stream::{BoxStream, StreamExt, iter};
 use http::Uri;
 use http::uri::PathAndQuery;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 use tonic::client::Grpc;
@@ -56,7 +56,7 @@ impl Driver for One {
 /// Returns the origin of requests to a socket, as the kubelet's client has it.
 fn origin(socket: &Path) -> Uri {
     let path = socket.display().to_string().replace('/', "%2F");
-    let authority = if path.ends_with("dra.sock") {
+    let authority = if path.contains("dra-") {
         "localhost"
     } else {
         &path
@@ -100,17 +100,24 @@ fn claims(names: &[&str]) -> Claims {
     }
 }
 
-/// Registers the plugin as the kubelet does, and returns the socket of the driver.
-async fn register(folder: &Path) -> PluginInfo {
-    let socket = folder.join("plugins_registry/braid.dev@reg.sock");
+/// Lists the sockets in a folder of the kubelet.
+fn sockets(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder.join(name)).expect("a folder");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// Registers a plugin as the kubelet does, and returns the socket of the driver.
+async fn register(socket: &Path) -> PluginInfo {
     let info = "/pluginregistration.Registration/GetInfo";
-    let info: PluginInfo = ask(&socket, info, InfoRequest {}).await.expect("an answer");
+    let info: PluginInfo = ask(socket, info, InfoRequest {}).await.expect("an answer");
     let status = RegistrationStatus {
         plugin_registered: true,
         error: String::new(),
     };
     let notify = "/pluginregistration.Registration/NotifyRegistrationStatus";
-    let told: Result<RegistrationStatusResponse, Status> = ask(&socket, notify, status).await;
+    let told: Result<RegistrationStatusResponse, Status> = ask(socket, notify, status).await;
     told.expect("an answer");
     info
 }
@@ -118,13 +125,20 @@ async fn register(folder: &Path) -> PluginInfo {
 #[tokio::test(flavor = "current_thread")]
 async fn a_kubelet_registers_the_plugin_and_prepares_claims() {
     let folder = TempDir::new().expect("a folder");
-    // A socket that a killed agent has left is replaced.
+    // Sockets that a killed agent has left stay until another one is registered.
     let killed = Plugin::start(folder.path(), NAME, One).expect("started");
     std::mem::forget(killed);
+    let of_killed = sockets(folder.path(), "plugins_registry");
     let plugin = Plugin::start(folder.path(), NAME, One).expect("started");
     assert_eq!(*plugin.registration().borrow(), Registration::Pending);
-    let info = register(folder.path()).await;
+    let mut all = sockets(folder.path(), "plugins_registry");
+    assert_eq!(all.len(), 2, "{all:?}");
+    all.retain(|path| !of_killed.contains(path));
+    let info = register(&all[0]).await;
     assert_eq!(*plugin.registration().borrow(), Registration::Registered);
+    assert_eq!(sockets(folder.path(), "plugins_registry"), all);
+    let driver = sockets(folder.path(), "plugins/braid.dev");
+    assert_eq!(driver, [PathBuf::from(&info.endpoint)]);
     assert_eq!((&*info.kind, &*info.name), ("DRAPlugin", NAME));
     assert_eq!(
         info.supported_versions,
@@ -159,19 +173,17 @@ async fn a_kubelet_registers_the_plugin_and_prepares_claims() {
         Err(Code::Unimplemented)
     );
     drop(plugin);
-    assert!(
-        !folder
-            .path()
-            .join("plugins_registry/braid.dev@reg.sock")
-            .exists()
-    );
+    for name in ["plugins_registry", "plugins/braid.dev"] {
+        assert_eq!(sockets(folder.path(), name), [""; 0].map(PathBuf::from));
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_kubelet_watches_the_health_of_devices() {
     let folder = TempDir::new().expect("a folder");
     let _plugin = Plugin::start(folder.path(), NAME, One).expect("started");
-    let info = register(folder.path()).await;
+    let socket = sockets(folder.path(), "plugins_registry");
+    let info = register(&socket[0]).await;
     let method = "/v1alpha1.DRAResourceHealth/NodeWatchResources";
     let codec = ProstCodec::<HealthRequest, AllHealth>::default();
     let mut client = client(Path::new(&info.endpoint)).await;

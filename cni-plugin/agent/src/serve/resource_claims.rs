@@ -6,8 +6,11 @@ use braid_core::dra::claim::Claim;
 use braid_core::dra::pod_claims::PodClaims;
 use braid_core::k8s::ObjectName;
 use braid_node::source::agent::protocol::{ASKED_WITHIN, AnswerLine, SEEN_WITHIN};
+use braid_node::store::prepared::PreparedClaims;
+use braid_node::store::root::NODE;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use http::Request;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 impl Server {
@@ -33,19 +36,27 @@ impl Server {
                 Some(_) | None => return Ok(None),
             },
         };
-        let claims = PodClaims::parse(pod.text.as_bytes()).map_err(|err| err.msg)?;
-        let each = claims.names.into_iter().map(async |claim: String| {
+        let pod = PodClaims::parse(pod.text.as_bytes()).map_err(|err| err.msg)?;
+        if pod.names.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let prepared = prepared_for(pod.uid).await;
+        let each = pod.names.into_iter().map(async |claim: String| {
             let claim = ObjectName {
                 namespace: name.namespace.clone(),
                 name: claim,
             };
-            self.resource_claim(&claim).await
+            match prepared.iter().find(|one| one.name == claim) {
+                Some(prepared) => Ok(prepared.clone()),
+                None => self.resource_claim(&claim).await,
+            }
         });
         let mut claims: Vec<Claim> = iter(each).buffered(CONCURRENT).try_collect().await?;
         claims.retain(|claim| !claim.shares.is_empty());
         Ok(Some(claims))
     }
 
+    /// Asks the API for a claim: one of another driver, or one whose file can't be read.
     async fn resource_claim(&self, name: &ObjectName) -> Result<Claim, String> {
         let doing = format!("get ResourceClaim {name}");
         let url = format!(
@@ -60,4 +71,16 @@ impl Server {
             Err(_) => Err(format!("{doing}: no response within {ASKED_WITHIN:?}")),
         }
     }
+}
+
+/// Returns the prepared claims of the pod with this uid. A claim's allocation does not change while it is
+/// reserved for a pod.
+async fn prepared_for(pod: String) -> Vec<Claim> {
+    let read = spawn_blocking(|| PreparedClaims::of(&NODE).read());
+    let Ok(Ok((prepared, _))) = read.await else {
+        return Vec::new();
+    };
+    let claims = prepared.into_iter().map(|one| one.claim);
+    let is_of_pod = |claim: &Claim| claim.pods.first().is_some_and(|first| first.uid == pod);
+    claims.filter(is_of_pod).collect()
 }

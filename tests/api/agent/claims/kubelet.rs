@@ -5,7 +5,8 @@ use braid_tests::Value;
 use http::uri::PathAndQuery;
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -155,9 +156,10 @@ impl Kubelet {
     pub(super) fn register() -> Option<Self> {
         let running = Builder::new_current_thread().enable_all().build();
         let running = running.expect("a runtime");
-        let socket = format!("{FOLDER}/plugins_registry/braid.dev@reg.sock");
-        let asked = running.block_on(async {
+        let sockets = fs::read_dir(format!("{FOLDER}/plugins_registry")).ok()?;
+        let registers = async |socket: PathBuf| {
             let info = "/pluginregistration.Registration/GetInfo";
+            let socket = socket.to_string_lossy();
             let info: PluginInfo = ask(&socket, info, Empty {}).await.ok()?;
             let status = RegistrationStatus {
                 plugin_registered: true,
@@ -165,8 +167,10 @@ impl Kubelet {
             let notify = "/pluginregistration.Registration/NotifyRegistrationStatus";
             let _: Empty = ask(&socket, notify, status).await.ok()?;
             Some(info)
-        });
-        let info = asked?;
+        };
+        // A killed agent leaves its socket.
+        let mut sockets = sockets.flatten().map(|socket| socket.path());
+        let info = sockets.find_map(|socket| running.block_on(registers(socket)))?;
         assert_eq!((&*info.kind, &*info.name), ("DRAPlugin", "braid.dev"));
         assert!(Path::new(&info.endpoint).starts_with(FOLDER));
         Some(Self {

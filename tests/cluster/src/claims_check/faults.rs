@@ -4,9 +4,9 @@
 use super::install::await_devices;
 use super::manifests::{APP, INTERFACE, config, devices, pod, share, template};
 use super::objects::{await_none, await_status, delete, ready};
-use crate::agent::{self, LIMIT};
+use crate::agent;
 use crate::blows::Blow;
-use crate::churn::{self, Churn};
+use crate::churn::{self, Churn, LIMIT};
 use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Context, Result, bail, ensure};
@@ -32,7 +32,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let churn = Churn::new(cluster, (APP, &nodes), short_lived);
     thread::scope(|threads| {
         let churning = threads.spawn(|| churn.run());
-        let done = strike(cluster, nodes, &churn);
+        let done = strike(cluster, nodes, &churn, &|| churning.is_finished());
         churn.stop();
         match churning.join() {
             Ok(ended) => ended.and(done),
@@ -51,27 +51,36 @@ fn short_lived(name: &str, node: Node) -> Value {
     pod
 }
 
-fn strike(cluster: &Cluster, nodes: [Node; 2], churn: &Churn<'_>) -> Result<()> {
+fn strike(
+    cluster: &Cluster,
+    nodes: [Node; 2],
+    churn: &Churn<'_>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<()> {
+    let timed = |name: &str, work: &dyn Fn() -> Result<()>| timed(name, (churn, is_over), work);
     let is_chosen = |blow: &&Blow| BLOWS.iter().any(|part| blow.name.contains(part));
     for blow in Blow::of(&nodes).iter().filter(is_chosen) {
-        timed(blow.name, churn, || blow.make(cluster, &nodes))?;
+        timed(blow.name, &|| blow.make(cluster, &nodes))?;
     }
-    timed("pods deleted by force", churn, || forced(cluster, nodes[0]))?;
-    timed("link without carrier", churn, || {
-        unplugged(cluster, nodes[0])
-    })?;
-    timed("node restarted", churn, || rebooted(cluster, nodes[1]))
+    timed("pods deleted by force", &|| forced(cluster, nodes[0]))?;
+    timed("link without carrier", &|| unplugged(cluster, nodes[0]))?;
+    timed("node restarted", &|| rebooted(cluster, nodes[1]))
 }
 
 /// Makes a disturbance, and waits until pods have come and gone after it.
-fn timed(name: &str, churn: &Churn<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
+fn timed(
+    name: &str,
+    (churn, is_over): (&Churn<'_>, &dyn Fn() -> bool),
+    work: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let start = Instant::now();
     work().with_context(|| name.to_owned())?;
     let before = churn.count();
-    wait::eventually(LIMIT, || {
-        ensure!(churn.count() > before, "no pod came after: {name}");
-        Ok(())
-    })?;
+    wait::until("pods come and go", LIMIT, || {
+        ensure!(!is_over(), "the pods have stopped coming");
+        Ok(churn.count() > before)
+    })
+    .with_context(|| format!("after {name}"))?;
     println!(
         "{name}: pods come and go, {:.1} s",
         start.elapsed().as_secs_f64()
