@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Bursts of pods with claims, as many with claims of another driver, and as many without
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Placement, rates and refusals alone: no disturbances and no bursts
+    /// Placement, rates and refusals alone: no bursts and no disturbances
     #[arg(long, conflicts_with = "rounds")]
     brief: bool,
 }
@@ -59,6 +59,6 @@ fn check(cluster: &Cluster, nodes: [Node; 2], options: &Options) -> Result<()> {
     if options.brief {
         return Ok(());
     }
-    faults::check(cluster, nodes)?;
-    bursts::check(cluster, nodes, options.rounds)
+    bursts::check(cluster, nodes, options.rounds)?;
+    faults::check(cluster, nodes)
 }
