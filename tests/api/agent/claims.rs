@@ -138,13 +138,13 @@ impl Node {
     }
 
     /// Returns the devices that the kubelet gets for a claim.
-    fn devices(&self) -> Result<Vec<Device>, String> {
-        Ok(vec![Device {
+    fn devices(&self) -> Vec<Device> {
+        vec![Device {
             request_names: vec!["nic".to_owned()],
             pool_name: self.pair.names[0].clone(),
-            device_name: "nic0".to_owned(),
+            name: "nic0".to_owned(),
             share_id: Some(SHARE.to_owned()),
-        }])
+        }]
     }
 
     /// Returns the note of the event about a refused claim.
@@ -185,7 +185,7 @@ fn a_claim_is_kept_from_its_preparation_until_its_end() {
     });
     let answers = kubelet.prepare(&[&first, &second]);
     for name in ["first", "second"] {
-        assert_eq!(answers[name], node.devices());
+        assert_eq!(answers[name], Ok(node.devices()));
     }
     let written = prepared(&first);
     assert_eq!(written["claim"]["uid"], first["metadata"]["uid"]);
@@ -206,7 +206,7 @@ fn a_claim_is_kept_from_its_preparation_until_its_end() {
     fs::write(file(&second), "{").expect("written");
     let (_agent, kubelet) = node.start();
     for claim in [&first, &second] {
-        assert_eq!(kubelet.prepare_one(claim), node.devices());
+        assert_eq!(kubelet.prepare_one(claim), Ok(node.devices()));
     }
     assert_eq!(prepared(&first), written);
     assert_eq!(prepared(&second)["claim"]["name"]["name"], "second");
@@ -242,7 +242,7 @@ fn refused_claims_have_a_message_and_an_event() {
     node.allow("claims", "get", "resourceclaims");
     let (_agent, kubelet) = node.start();
     let whole = node.claim("whole", "800M", &json!({}));
-    assert_eq!(kubelet.prepare_one(&whole), node.devices());
+    assert_eq!(kubelet.prepare_one(&whole), Ok(node.devices()));
     let host = json!({"hostNetwork": true});
     for (name, rate, keys, spec, words) in [
         (
@@ -322,7 +322,7 @@ fn faults_that_pass_do_not_end_a_preparation() {
         node.allow("claims", "get", "resourceclaims");
         asked.join().expect("an answer")
     });
-    assert_eq!(answer, node.devices());
+    assert_eq!(answer, Ok(node.devices()));
     assert!(start.elapsed() < Duration::from_secs(15));
     kubelet.unprepare(&claim);
 
@@ -338,7 +338,7 @@ fn faults_that_pass_do_not_end_a_preparation() {
         std::thread::sleep(Duration::from_secs(5));
         nft("delete table inet away");
     });
-    assert_eq!(kubelet.prepare_one(&claim), node.devices());
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
     let took = start.elapsed();
     assert!(
         took > Duration::from_secs(5) && took < Duration::from_secs(20),

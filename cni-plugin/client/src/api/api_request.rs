@@ -418,9 +418,10 @@ impl ApiRequest {
     /// Returns the error for an object with a value that braid refuses.
     pub(super) fn refused(&self, err: &cni::Error) -> SourceError {
         let why = format!("{} {}: {err}", self.verb, self.what());
-        match err.kind {
-            Kind::TryAgain => SourceError::Passing { why },
-            _ => SourceError::Lasting { why },
+        if err.kind == Kind::TryAgain {
+            SourceError::Passing { why }
+        } else {
+            SourceError::Lasting { why }
         }
     }
 

@@ -74,7 +74,7 @@ pub(super) struct Device {
     #[prost(string, tag = "2")]
     pub(super) pool_name: String,
     #[prost(string, tag = "3")]
-    pub(super) device_name: String,
+    pub(super) name: String,
     #[prost(string, optional, tag = "5")]
     pub(super) share_id: Option<String>,
 }

@@ -85,7 +85,7 @@ fn the_status_of_a_claim_follows_its_pod() {
     let network = json!({"type": "macvlan", "ipam": {"type": "static"}});
     let keys = json!({"interface": "data0", "ips": [ADDRESS], "network": network});
     let claim = node.claim("web", "100M", &keys);
-    assert_eq!(kubelet.prepare_one(&claim), node.devices());
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
     let (ns, call) = node.runtime("web");
     call.add().result();
     let mac = ns.the_link("data0")["address"].clone();
@@ -115,13 +115,13 @@ fn the_status_of_a_claim_follows_its_pod() {
     // Another agent writes nothing that is right.
     agent.kill();
     let (_agent, kubelet) = node.start();
-    assert_eq!(kubelet.prepare_one(&claim), node.devices());
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
     std::thread::sleep(Duration::from_secs(3));
     let version = |claim: &Value| claim["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&node.get_claim("web")), version(&found));
     call.del().ok();
     // As before another sandbox.
-    assert_eq!(kubelet.prepare_one(&claim), node.devices());
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
     await_true("no interface", || {
         condition(&node.get_claim("web")) == ["False", "NotAttached"]
     });
