@@ -40,6 +40,8 @@ const CHECKS: &str = "Checks of a running cluster (`<check> --help` lists option
   networks-check  Fail unless pods get the networks of their annotations, of all types, without leftovers after kubelet and
                   containerd are killed; needs `up --kube-proxy` and `deploy`
   ipam-check      Fail unless pods of both nodes share the range of a network with the IPAM `whereabouts`; needs `deploy`
+  claims-check    Fail unless pods with resource claims are placed where a link has the claimed bandwidth left, and have that
+                  rate; needs `deploy`
   view-check      Fail unless `kubectl braid` shows attachments, rates and faults of the nodes as they are; needs `deploy`";
 
 #[derive(clap::Args)]

@@ -75,6 +75,7 @@ const MULTUS_CHECK: &[&str] = &["multus-check"];
 /// Check of `kubectl braid`, on nodes with the agent.
 const VIEW_CHECK: &[&str] = &["view-check"];
 const IPAM_CHECK: &str = "ipam-check";
+const CLAIMS_CHECK: &str = "claims-check";
 const BRIEF: &str = "--brief";
 /// One in this many crash points is tried. With `--quick`, the number is [`QUICK_CRASH_STEP`].
 const CRASH_STEP: u64 = 16;
@@ -227,13 +228,12 @@ fn build_tests(args: &Args) -> Result<()> {
 }
 
 /// Builds Kubernetes for the tests with an API server. Builds Multus for the tests in which braid
-/// takes over pods from Multus, promtool for the tests of metrics, Whereabouts for the tests of its
-/// pools, and a driver to compare claims with.
+/// takes over pods from Multus, promtool for the tests of metrics, and Whereabouts for the tests of
+/// its pools.
 fn kubernetes() -> Result<()> {
     xtask(&["cluster", "build"])?;
     tools::promtool()?;
     tools::whereabouts()?;
-    tools::dra_peer()?;
     tools::multus().map(drop)
 }
 
@@ -431,8 +431,12 @@ fn cluster(args: &Args) -> Result<()> {
     } else {
         &[NETWORKS_CHECK, BRIEF]
     };
-    // Its requests need rights of their own, so it comes after the check of rights.
-    let ipam: &[&[&str]] = if args.all { &[&[IPAM_CHECK]] } else { &[] };
+    // Their requests need rights of their own, so they come after the check of rights.
+    let last: &[&[&str]] = if args.all {
+        &[&[IPAM_CHECK], &[CLAIMS_CHECK]]
+    } else {
+        &[]
+    };
     let long = if args.all {
         LONG_CHECKS
     } else {
@@ -444,7 +448,7 @@ fn cluster(args: &Args) -> Result<()> {
         &[VIEW_CHECK],
         long,
         &[networks],
-        ipam,
+        last,
         &[&["deploy", "--remove"]],
     ]
     .concat();
