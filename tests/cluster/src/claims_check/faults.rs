@@ -32,12 +32,16 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let churn = Churn::new(cluster, (APP, &nodes), short_lived);
     thread::scope(|threads| {
         let churning = threads.spawn(|| churn.run());
+        let sampling = threads.spawn(|| churn.sample());
         let done = strike(cluster, nodes, &churn, &|| churning.is_finished());
         churn.stop();
-        match churning.join() {
-            Ok(ended) => ended.and(done),
-            Err(_) => bail!("a thread of the check panicked"),
+        for thread in [churning, sampling] {
+            match thread.join() {
+                Ok(ended) => ended?,
+                Err(_) => bail!("a thread of the check panicked"),
+            }
         }
+        done
     })?;
     churn.tell();
     again(cluster, nodes)?;
