@@ -6,6 +6,7 @@ mod status;
 
 use super::metrics::scrape;
 use super::node::configure;
+use super::sizes::judge;
 use super::socket::allow_objects;
 use super::{Agent, Pair, await_true, is_ready};
 use crate::json;
@@ -85,7 +86,55 @@ impl Node {
 
     /// Like [`Node::claim`], with more keys of the pod's `spec`.
     fn claim_for(&self, name: &str, rate: &str, keys: &Value, spec: &Value) -> Value {
-        let mut pod = json!({
+        let mut pod = self.pod_of(name);
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            pod["spec"][key] = value.clone();
+        }
+        let pod = self.pair.world.create(pod);
+        let claim = self.pair.world.create(claim_of(name, keys));
+        let status = self.allocated(&claim, rate, &pod);
+        let namespace = &self.pair.world.namespace;
+        let patch = format!("--patch={}", json!({"status": status}));
+        let more = ["--type=merge", "--subresource=status", &patch];
+        let patched = ["patch", "resourceclaim", name, "-n", namespace];
+        let server = self.pair.world.server;
+        server.kubectl(&[&patched, &more[..]].concat(), None);
+        claim
+    }
+
+    /// Creates many claims like [`Node::claim`], in a few requests of kubectl.
+    fn claims(&self, count: usize, rate: &str) -> Vec<Value> {
+        let names: Vec<String> = (0..count).map(|number| format!("many-{number}")).collect();
+        let pods = self.create_all(names.iter().map(|name| self.pod_of(name)));
+        let claims = self.create_all(names.iter().map(|name| claim_of(name, &json!({}))));
+        let with_status = |(claim, pod): (&Value, &Value)| {
+            let mut claim = claim.clone();
+            claim["status"] = self.allocated(&claim, rate, pod);
+            claim
+        };
+        let items: Vec<Value> = claims.iter().zip(&pods).map(with_status).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let replace = ["replace", "--subresource=status", "-f", "-"];
+        self.pair.world.server.kubectl(&replace, Some(&list));
+        claims
+    }
+
+    fn create_all(&self, objects: impl Iterator<Item = Value>) -> Vec<Value> {
+        let mut items: Vec<Value> = objects.collect();
+        for item in &mut items {
+            item["metadata"]["namespace"] = self.pair.world.namespace.clone().into();
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let create = ["create", "-o", "json", "-f", "-"];
+        let made = self.pair.world.server.kubectl(&create, Some(&list));
+        // kubectl prints the objects one after the other.
+        let made = serde_json::Deserializer::from_str(&made).into_iter();
+        made.map(|object| object.expect("JSON")).collect()
+    }
+
+    /// Returns a pod with the claim of its name.
+    fn pod_of(&self, name: &str) -> Value {
+        json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name},
@@ -94,26 +143,11 @@ impl Node {
                 "containers": [{"name": "c", "image": "none"}],
                 "resourceClaims": [{"name": "nic", "resourceClaimName": name}],
             },
-        });
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            pod["spec"][key] = value.clone();
-        }
-        let pod = self.pair.world.create(pod);
-        let mut parameters = json!({"apiVersion": "braid.dev/v1alpha1", "kind": "Attachment"});
-        for (key, value) in keys.as_object().into_iter().flatten() {
-            parameters[key] = value.clone();
-        }
-        let opaque = json!({"driver": "braid.dev", "parameters": parameters});
-        let exactly = json!({"deviceClassName": "braid.dev"});
-        let claim = self.pair.world.create(json!({
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name},
-            "spec": {"devices": {
-                "requests": [{"name": "nic", "exactly": exactly}],
-                "config": [{"opaque": opaque}],
-            }},
-        }));
+        })
+    }
+
+    /// Returns the status of a claim that has a share of `nic0` for the pod.
+    fn allocated(&self, claim: &Value, rate: &str, pod: &Value) -> Value {
         let result = json!({
             "request": "nic",
             "driver": "braid.dev",
@@ -122,19 +156,15 @@ impl Node {
             "shareID": SHARE,
             "consumedCapacity": {"bandwidth": rate},
         });
+        let opaque = &claim["spec"]["devices"]["config"][0]["opaque"];
         let config = json!({"source": "FromClaim", "requests": [], "opaque": opaque});
-        let reserved = json!({"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]});
-        let patch = json!({"status": {
+        let metadata = &pod["metadata"];
+        let reserved =
+            json!({"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]});
+        json!({
             "allocation": {"devices": {"results": [result], "config": [config]}},
             "reservedFor": [reserved],
-        }});
-        let namespace = &self.pair.world.namespace;
-        let patch = format!("--patch={patch}");
-        let more = ["--type=merge", "--subresource=status", &patch];
-        let patched = ["patch", "resourceclaim", name, "-n", namespace];
-        let server = self.pair.world.server;
-        server.kubectl(&[&patched, &more[..]].concat(), None);
-        claim
+        })
     }
 
     /// Returns the devices that the kubelet gets for a claim.
@@ -157,6 +187,24 @@ impl Node {
         let listed: Value = serde_json::from_str(&listed).expect("JSON");
         listed["items"][0]["note"].as_str().map(str::to_owned)
     }
+}
+
+/// Returns a claim of a share. `keys` are keys of its parameters.
+fn claim_of(name: &str, keys: &Value) -> Value {
+    let mut parameters = json!({"apiVersion": "braid.dev/v1alpha1", "kind": "Attachment"});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        parameters[key] = value.clone();
+    }
+    let opaque = json!({"driver": "braid.dev", "parameters": parameters});
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {
+            "requests": [{"name": "nic", "exactly": {"deviceClassName": "braid.dev"}}],
+            "config": [{"opaque": opaque}],
+        }},
+    })
 }
 
 fn file(claim: &Value) -> PathBuf {
@@ -232,6 +280,22 @@ fn a_claim_is_kept_from_its_preparation_until_its_end() {
     }
     configure(&node.pair, "mode: direct\nmtu: 1400");
     await_true("no plugin", || Kubelet::register().is_none());
+}
+
+#[test]
+fn two_hundred_claims_fit_in_the_agents_memory() {
+    let Some(node) = Node::new("claims-many", 225) else {
+        return;
+    };
+    node.allow("claims", "get", "resourceclaims");
+    let (agent, kubelet) = node.start();
+    let claims = node.claims(200, "1M");
+    let all: Vec<&Value> = claims.iter().collect();
+    let answers = kubelet.prepare(&all);
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    assert!(claims.iter().all(|claim| file(claim).exists()));
+    judge(&agent, "200 prepared claims");
+    agent.kill();
 }
 
 #[test]

@@ -282,7 +282,7 @@ impl Large {
 
 /// Prints sizes of the agent, and fails if its memory is beyond the bounds.
 #[track_caller]
-fn judge(agent: &Agent, what: &str) {
+pub(super) fn judge(agent: &Agent, what: &str) {
     let [resident, anonymous, peak] =
         ["VmRSS:", "RssAnon:", "VmHWM:"].map(|field| memory(agent, field));
     let milliseconds = ticks(agent) * 10;

@@ -14,6 +14,7 @@ mod peer;
 mod placement;
 mod rates;
 mod refusals;
+mod rights;
 
 use crate::agent;
 use anyhow::{Result, bail};
@@ -44,7 +45,9 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     // A failed check leaves its objects to look at.
     check(cluster, nodes, options)?;
     objects::delete(cluster)?;
-    install::disable(cluster)
+    install::disable(cluster)?;
+    rights::check(cluster, options.brief)?;
+    install::remove(cluster)
 }
 
 fn check(cluster: &Cluster, nodes: [Node; 2], options: &Options) -> Result<()> {

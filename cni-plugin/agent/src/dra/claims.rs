@@ -11,21 +11,40 @@ use braid_node::store::prepared::PreparedClaims;
 use braid_node::store::root::Root;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+
+/// Time after the end of a claim in which another pod may start with it, without a preparation.
+const ENDED_FOR: Duration = Duration::from_mins(2);
 
 /// The prepared claims. A clone is the same claims.
 #[derive(Debug, Clone)]
 pub(super) struct Claims {
     files: PreparedClaims,
-    turn: Arc<Mutex<()>>,
+    /// Claims in the files; `None` before they were read. The holder of the lock decides and writes.
+    stored: Arc<Mutex<Option<Stored>>>,
+}
+
+/// Claims, and the uids of those whose file is damaged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stored {
+    pub(super) whole: Vec<Prepared>,
+    pub(super) damaged: Vec<String>,
+}
+
+impl Stored {
+    fn forget(&mut self, uid: &str) {
+        self.whole.retain(|one| one.claim.uid != uid);
+        self.damaged.retain(|damaged| damaged != uid);
+    }
 }
 
 impl Claims {
     pub(super) fn of(root: &Root) -> Self {
         Self {
             files: PreparedClaims::of(root),
-            turn: Arc::default(),
+            stored: Arc::default(),
         }
     }
 
@@ -34,11 +53,12 @@ impl Claims {
         &self,
         decide: impl FnOnce(&[Prepared]) -> Result<Prepared, Fault> + Send + 'static,
     ) -> Result<Prepared, Fault> {
-        self.alone(move |files| {
-            let (known, _) = files.read().map_err(|err| failed("read", &err))?;
-            let prepared = decide(&known)?;
+        self.alone(move |files, stored| {
+            let prepared = decide(&stored.whole)?;
             let written = files.write(&prepared);
             written.map_err(|err| failed("write", &err))?;
+            stored.forget(&prepared.claim.uid);
+            stored.whole.push(prepared.clone());
             Ok(prepared)
         })
         .await
@@ -46,32 +66,51 @@ impl Claims {
 
     /// Forgets a claim.
     pub(super) async fn remove(&self, uid: String) -> Result<(), Fault> {
-        let remove = move |files: &PreparedClaims| files.remove(&uid);
-        self.alone(move |files| remove(files).map_err(|err| failed("remove", &err)))
-            .await
+        self.alone(move |files, stored| {
+            let removed = files.remove(&uid);
+            removed.map_err(|err| failed("remove", &err))?;
+            stored.forget(&uid);
+            Ok(())
+        })
+        .await
     }
 
-    /// Returns all claims, and the uids of those whose file is damaged.
-    pub(super) async fn read(&self) -> Result<(Vec<Prepared>, Vec<String>), Fault> {
-        self.alone(|files| files.read().map_err(|err| failed("read", &err)))
-            .await
+    /// Lets calls no longer ask for claims, if none was prepared for a while.
+    pub(super) async fn settle(&self) -> Result<(), Fault> {
+        self.alone(|files, _| {
+            let since = SystemTime::now() - ENDED_FOR;
+            files.settle(since).map_err(|err| failed("settle", &err))
+        })
+        .await
+    }
+
+    /// Returns all claims.
+    pub(super) async fn read(&self) -> Result<Stored, Fault> {
+        self.alone(|_, stored| Ok(stored.clone())).await
     }
 
     /// Does blocking work in turn. It ends even if its caller no longer waits.
     async fn alone<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&PreparedClaims) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&PreparedClaims, &mut Stored) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let mut turn = Arc::clone(&self.stored).lock_owned().await;
         let files = self.files.clone();
         let work = spawn_blocking(move || {
-            let done = work(&files);
-            drop(turn);
-            done
+            let stored = match turn.take() {
+                Some(stored) => stored,
+                None => read(&files)?,
+            };
+            work(&files, turn.insert(stored))
         });
         let done = work.await;
         done.unwrap_or_else(|err| Err(Fault::passing(Part::Node, err)))
     }
+}
+
+fn read(files: &PreparedClaims) -> Result<Stored, Fault> {
+    let (whole, damaged) = files.read().map_err(|err| failed("read", &err))?;
+    Ok(Stored { whole, damaged })
 }
 
 fn failed(doing: &str, err: &io::Error) -> Fault {

@@ -26,11 +26,13 @@ use futures_util::stream::{BoxStream, StreamExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Longest time of a preparation. The kubelet waits for 45 seconds.
 const LONGEST: Duration = Duration::from_secs(40);
+/// Preparations that work at the same time.
+pub(super) const TURNS: usize = 8;
 /// First and longest pause before another attempt.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 const LONG_PAUSE: Duration = Duration::from_secs(2);
@@ -50,8 +52,10 @@ pub(super) struct Parts {
     pub(super) conflist: PathBuf,
     pub(super) reports: Reports,
     pub(super) metrics: Metrics,
-    /// Notified of each prepared claim.
+    /// Notified of each claim that is prepared or ended.
     pub(super) prepared: Notify,
+    /// Attempts at a time, or a burst of pods would take much memory.
+    pub(super) turns: Semaphore,
 }
 
 impl Driver for ClaimDriver {
@@ -84,6 +88,7 @@ impl Driver for ClaimDriver {
         if claim::is_uid(&claim.uid) {
             let removed = self.0.claims.remove(claim.uid.clone()).await;
             removed.map_err(|fault| fault.message)?;
+            self.0.prepared.notify_one();
             self.0.show_traffic().await;
         }
         Ok(())
@@ -126,6 +131,7 @@ impl Parts {
         uid: &str,
         seen: &mut Option<Claim>,
     ) -> Result<Prepared, Fault> {
+        let _turn = self.turns.acquire().await;
         if !names::is_namespace(&name.namespace) || !names::is_object(&name.name) {
             let fault = format_args!("claim {:?}: not a name", name.to_string());
             return Err(Fault::lasting(Part::Claim, fault));
@@ -164,8 +170,8 @@ impl Parts {
 
     /// Shows claims and bandwidths in the metrics.
     pub(super) async fn show_traffic(&self) {
-        if let Ok((prepared, _)) = self.claims.read().await {
-            let traffic = traffic::of(&prepared, &self.state.borrow());
+        if let Ok(stored) = self.claims.read().await {
+            let traffic = traffic::of(&stored.whole, &self.state.borrow());
             self.metrics.claims(traffic);
         }
     }
@@ -185,10 +191,10 @@ async fn links(state: &State) -> Result<Vec<Nic>, Fault> {
     if let Some(why) = &wish.obstacle {
         return Err(unknown(why));
     }
-    let (Some((known, _)), Some(node)) = (&state.links, &wish.node) else {
+    let (Some((known, _)), Some(_)) = (&state.links, &wish.node) else {
         return Err(unknown("not known yet"));
     };
-    let nics = facts::of_node(wish.settings.clone(), node).await;
+    let nics = facts::of_node(wish.settings.clone()).await;
     let mut nics = nics.map_err(|err| Fault::passing(Part::Node, err))?;
     keep_speeds(&mut nics, known);
     Ok(nics)

@@ -1,6 +1,5 @@
 //! Facts of the node's links, read from rtnetlink, ethtool and sysfs.
 
-use crate::cluster::node::Node;
 use crate::error::Error;
 use braid_core::dra::nic::{self, Device, Nic};
 use braid_core::dra::settings::Settings;
@@ -25,19 +24,18 @@ const BUSES: &str = "/sys/bus";
 const LINKS: &str = "/sys/class/net";
 
 /// Reads all links of a node on another thread: a driver may be slow.
-pub(super) async fn of_node(settings: Settings, node: &Node) -> Result<Vec<Nic>, Error> {
-    let addresses = node.addresses.clone();
-    let work = spawn_blocking(move || read(&settings, &addresses));
+pub(super) async fn of_node(settings: Settings) -> Result<Vec<Nic>, Error> {
+    let work = spawn_blocking(move || read(&settings));
     let joined = work.await;
     joined.unwrap_or_else(|err| Err(Error::new("read the node's links", err)))
 }
 
-/// Reads all links. `addresses` are the Node's. Only links that may be offered have their speed read.
-fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
+/// Reads all links. Only links that may be offered have their speed read.
+fn read(settings: &Settings) -> Result<Vec<Nic>, Error> {
     let failed = |err: &dyn std::fmt::Display| Error::new("read the node's links", err);
     let mut socket = Socket::route().map_err(|err| failed(&err))?;
     let links = link::list(&mut socket).map_err(|err| failed(&err))?;
-    let uplinks = uplinks(addresses).map_err(|err| failed(&err))?;
+    let uplinks = uplinks().map_err(|err| failed(&err))?;
     let mut nics = Vec::new();
     for (name, fact) in links {
         let Ok(name) = IfName::parse(&name) else {
@@ -45,8 +43,7 @@ fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
         };
         nics.push(Nic {
             device: device(&name, &fact),
-            // A Node that was just registered may not have its addresses yet.
-            is_uplink: addresses.is_empty() || uplinks.contains(name.as_str()),
+            is_uplink: uplinks.contains(name.as_str()),
             name,
             fact,
             speed_mbit: None,
@@ -66,16 +63,24 @@ fn read(settings: &Settings, addresses: &[IpAddr]) -> Result<Vec<Nic>, Error> {
     Ok(nics)
 }
 
-/// Returns the names of the links that have one of these addresses.
-fn uplinks(addresses: &[IpAddr]) -> nix::Result<BTreeSet<String>> {
+/// Returns the names of the links that have an address which other hosts may use: of the Node, of its routes,
+/// of its storage. A pod with such a link alone would take the address from the node.
+fn uplinks() -> nix::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for found in getifaddrs()? {
         let address = found.address.as_ref().and_then(ip);
-        if address.is_some_and(|address| addresses.contains(&address)) {
+        if address.is_some_and(is_used) {
             names.insert(found.interface_name);
         }
     }
     Ok(names)
+}
+
+fn is_used(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    }
 }
 
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {

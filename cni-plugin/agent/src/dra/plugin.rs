@@ -1,6 +1,7 @@
 //! The kubelet's access to the driver: there while devices are offered, and while a claim is prepared.
 //! Without it, a pod with a prepared claim would not end.
 
+use super::claims::Stored;
 use super::driver::ClaimDriver;
 use super::wish::Wish;
 use crate::error::Error;
@@ -29,7 +30,7 @@ impl KubeletPlugin {
     /// Logs claims whose file is damaged. They are read from the API when they are needed.
     pub(super) async fn report_damaged(&self) {
         match self.driver.0.claims.read().await {
-            Ok((_, damaged)) => {
+            Ok(Stored { damaged, .. }) => {
                 for uid in damaged {
                     tracing::warn!(uid, "the file of a prepared claim is damaged");
                 }
@@ -55,7 +56,13 @@ impl KubeletPlugin {
                     running.insert(plugin)
                 }
                 // The agent's container has no folder of the kubelet if no devices are offered.
-                Err(_) if !is_offered => return Ok(None),
+                Err(err) if !is_offered => {
+                    let sentence = format!(
+                        "claims are prepared, but the kubelet cannot end them, and pods with claims stay \
+                         Terminating: {err}"
+                    );
+                    return Ok(Some(sentence));
+                }
                 Err(err) => {
                     let folder = self.folder.display();
                     let doing = format_args!("start a plugin of the kubelet in {folder}");
@@ -72,7 +79,7 @@ impl KubeletPlugin {
     /// Returns the devices that prepared claims have alone.
     pub(super) async fn devices_alone(&self) -> BTreeSet<String> {
         let read = self.driver.0.claims.read().await;
-        let (prepared, _) = read.unwrap_or_default();
+        let prepared = read.unwrap_or_default().whole;
         let shares = prepared.into_iter().flat_map(|one| one.claim.shares);
         let alone = shares.filter(|share| share.share_id.is_none());
         alone.map(|share| share.device).collect()
@@ -81,7 +88,7 @@ impl KubeletPlugin {
     async fn has_claims(&self) -> bool {
         let read = self.driver.0.claims.read().await;
         // Claims that can't be read may be there.
-        read.map_or(true, |(whole, damaged)| {
+        read.map_or(true, |Stored { whole, damaged }| {
             !whole.is_empty() || !damaged.is_empty()
         })
     }

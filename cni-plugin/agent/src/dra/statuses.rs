@@ -4,6 +4,7 @@
 //!  prepared claims, records of containers ─► status ─► differs from the claim's ─► API server
 //! ```
 
+use super::claims::Stored;
 use super::driver::Parts;
 use braid_core::dra::claim::Claim;
 use braid_core::dra::device_status::{DeviceStatus, Interface, manager, statuses};
@@ -73,13 +74,16 @@ impl Task {
 
     /// Compares the claims with the records. Returns the time until the next comparison.
     async fn compare(&mut self) -> Duration {
-        let Ok((prepared, _)) = self.parts.claims.read().await else {
+        let Ok(Stored { whole, .. }) = self.parts.claims.read().await else {
             return RETRY;
         };
-        let claims: Vec<Claim> = prepared.into_iter().map(|one| one.claim).collect();
+        let claims: Vec<Claim> = whole.into_iter().map(|one| one.claim).collect();
         self.known
             .retain(|uid, _| claims.iter().any(|claim| claim.uid == *uid));
         if claims.is_empty() {
+            if let Err(err) = self.parts.claims.settle().await {
+                tracing::debug!(error = %err, "no claim is prepared");
+            }
             return RESYNC;
         }
         let Ok(Some(interfaces)) = spawn_blocking(Interfaces::read).await else {

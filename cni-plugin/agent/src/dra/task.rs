@@ -1,7 +1,7 @@
 //! The task that keeps the node's ResourceSlices right.
 
 use super::claims::Claims;
-use super::driver::{ClaimDriver, Parts};
+use super::driver::{ClaimDriver, Parts, TURNS};
 use super::facts;
 use super::objects::Objects;
 use super::plugin::KubeletPlugin;
@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 /// Time after a change in which others arrive.
@@ -56,6 +56,7 @@ pub(crate) fn start(
         reports: Reports::start(client.clone(), &options.node_name),
         metrics,
         prepared: Notify::new(),
+        turns: Semaphore::new(TURNS),
     }));
     statuses::start(Arc::clone(&driver.0), &options.node_name, attached);
     let kubelet = options.kubelet_root_dir.clone();
@@ -174,7 +175,7 @@ impl Task {
             self.state.send_modify(|state| state.links = None);
             return Ok(BTreeSet::new());
         }
-        let nics = facts::of_node(settings.clone(), node).await?;
+        let nics = facts::of_node(settings.clone()).await?;
         self.offer(nics, &present).await
     }
 

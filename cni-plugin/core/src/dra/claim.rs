@@ -146,6 +146,10 @@ impl Share {
         if json.str("driver")? != Some(DRIVER) {
             return Ok(None);
         }
+        if json.bool_or("adminAccess", false)? {
+            // The scheduler would give the same bandwidth to others.
+            return Err(Error::config("\"adminAccess\": true: not supported"));
+        }
         let bandwidth = match json
             .object("consumedCapacity")?
             .map(|all| all.get(BANDWIDTH))

@@ -34,7 +34,7 @@ pub struct Nic {
     pub device: Option<Device>,
     /// Speed as the driver reports it, or as it reported it before the carrier was lost, in Mbit/s.
     pub speed_mbit: Option<u32>,
-    /// True if the link has an address of the Node, or may have one.
+    /// True if the link has an address of the node that other hosts may use.
     pub is_uplink: bool,
 }
 

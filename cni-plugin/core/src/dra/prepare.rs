@@ -180,7 +180,15 @@ impl<'a> Links<'a> {
             ));
         };
         let why = match self.offer(link) {
-            Some(offer) if offer.forms.contains(&form) => return Ok((link.clone(), form)),
+            Some(offer) if offer.forms.contains(&form) => {
+                if form == Form::Shared && share.bandwidth.is_none() {
+                    return Err(Error::config(format!(
+                        "device {device:?}: no bandwidth is allocated; the scheduler needs the feature gate \
+                         DRAConsumableCapacity"
+                    )));
+                }
+                return Ok((link.clone(), form));
+            }
             Some(_) => "it has an address of the node, so no pod can have it alone".to_owned(),
             None => {
                 let mut refused = self.refused.iter();

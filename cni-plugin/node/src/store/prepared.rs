@@ -6,12 +6,16 @@ use crate::sys::private;
 use braid_core::dra::prepared::Prepared;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Folder of the files.
 pub const FOLDER: &str = "/run/braid/claims";
 /// Suffix of a complete file. Its name is the claim's uid.
 const SUFFIX: &str = "json";
+/// File that stays for a while after a claim has ended. The kubelet may have ended it for one pod, and not
+/// prepared it again for another that starts.
+const ENDED: &str = "ended";
 
 /// Folder of prepared claims. Only one process writes in it.
 #[derive(Debug, Clone)]
@@ -67,14 +71,26 @@ impl PreparedClaims {
         fs::rename(&temporary, &path)
     }
 
-    /// Forgets the claim with this uid. The last one takes the folder with it.
+    /// Forgets the claim with this uid. Calls ask for claims until [`PreparedClaims::settle`].
     pub fn remove(&self, uid: &str) -> io::Result<()> {
         let path = self.path(uid);
+        if path.exists() {
+            private::write(&self.folder.join(ENDED), b"")?;
+        }
         for path in [path.with_extension("tmp"), path] {
-            match fs::remove_file(path) {
-                Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
-                Ok(()) | Err(_) => {}
-            }
+            remove_file(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Lets calls no longer ask for claims if the last one has ended before `since`. Removes the folder then.
+    pub fn settle(&self, since: SystemTime) -> io::Result<()> {
+        let ended = self.folder.join(ENDED);
+        match fs::metadata(&ended).and_then(|meta| meta.modified()) {
+            Ok(at) if at > since => return Ok(()),
+            Ok(_) => remove_file(&ended)?,
+            Err(err) if err.kind() == ErrorKind::NotFound => {}
+            Err(err) => return Err(err),
         }
         match fs::remove_dir(&self.folder) {
             Err(err)
@@ -94,11 +110,19 @@ impl PreparedClaims {
     }
 }
 
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != ErrorKind::NotFound => Err(err),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use braid_core::dra::claim::Claim;
     use braid_core::k8s::ObjectName;
+    use std::time::Duration;
 
     fn prepared(uid: &str) -> Prepared {
         Prepared {
@@ -128,8 +152,15 @@ mod tests {
         claims.remove("a")?;
         assert!(claims.is_any()?);
         assert_eq!(claims.read()?, (vec![prepared("b")], Vec::new()));
+        let before = SystemTime::UNIX_EPOCH;
         claims.remove("b")?;
         claims.remove("b")?;
+        claims.settle(before)?;
+        assert!(claims.is_any()?, "another pod may start with the claim");
+        claims.settle(SystemTime::now() + Duration::from_secs(1))?;
+        assert!(!claims.is_any()?);
+        claims.remove("b")?;
+        claims.settle(before)?;
         assert!(!root.path().join("run/braid/claims").exists());
         Ok(())
     }

@@ -36,9 +36,14 @@ pub(super) fn disable(cluster: &Cluster) -> Result<()> {
         ensure!(slices.is_empty(), "slices after the end: {slices}");
         Ok(())
     })?;
-    sh::read(&mut cluster.kubectl(["delete", "--ignore-not-found", "-f", DRA]))?;
     println!("the nodes offer no links any more");
     Ok(())
+}
+
+/// Deletes classes and rights.
+pub(super) fn remove(cluster: &Cluster) -> Result<()> {
+    let delete = ["delete", "--ignore-not-found", "-f", DRA];
+    sh::read(&mut cluster.kubectl(delete)).map(drop)
 }
 
 fn apply(cluster: &Cluster, manifest: &str) -> Result<()> {

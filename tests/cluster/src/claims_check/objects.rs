@@ -45,6 +45,7 @@ pub(super) fn await_none(cluster: &Cluster) -> Result<()> {
         for node in cluster.nodes()? {
             let folder = cluster.root(node)?.join(PREPARED);
             let files = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let files = files.filter(|file| file.path().extension().is_some());
             let names: Vec<_> = files.map(|file| file.file_name()).collect();
             ensure!(names.is_empty(), "{node} has prepared {names:?}");
         }

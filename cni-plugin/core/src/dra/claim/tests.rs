@@ -121,6 +121,11 @@ fn claim_that_cannot_be_used_is_refused() {
             r#"claim web/storage: results[1]: "bandwidth" is 0"#,
         ),
         (
+            "\"device\": \"eth1\"",
+            "\"device\": \"eth1\", \"adminAccess\": true",
+            r#"claim web/storage: results[1]: "adminAccess": true: not supported"#,
+        ),
+        (
             "\"eth1\"",
             "\"\"",
             r#"claim web/storage: results[1]: "device": missing"#,

@@ -204,6 +204,12 @@ fn devices_that_are_not_offered_are_refused() {
         case.claim.shares = vec![share("a", device)];
         case.assert_refused(&format!("request \"a\": device {device:?}: {message}"));
     }
+    case.claim.shares = vec![share("a", "eth1")];
+    case.claim.shares[0].bandwidth = None;
+    case.assert_refused(
+        "request \"a\": device \"eth1\": no bandwidth is allocated; the scheduler needs the feature gate \
+         DRAConsumableCapacity",
+    );
     case.claim.shares = vec![share("a/fast", "eth9")];
     let message = r#"request "a/fast": device "eth9": this node has no such link"#;
     assert_eq!(case.refused(), (message.to_owned(), true));

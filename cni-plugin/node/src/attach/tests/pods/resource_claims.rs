@@ -6,6 +6,7 @@ use crate::store::prepared::PreparedClaims;
 use crate::store::record::Attached;
 use braid_core::dra::claim::{Claim, ClaimingPod, Config, Share};
 use braid_core::dra::prepared::Prepared;
+use std::time::{Duration, SystemTime};
 
 /// Returns a claim of the pod for 200 Mbit/s of `lan`. `keys` are parameters, with a leading comma.
 fn claim(name: &str, keys: &str) -> Claim {
@@ -141,6 +142,12 @@ fn a_pod_starts_without_the_api_only_while_no_claim_is_prepared() {
     del(&machine).expect("detached");
     let claims = PreparedClaims::of(machine.root());
     claims.remove("a-uid").expect("removed");
+    // Another pod of the claim may start.
+    add(&machine, &annotations).expect("attached");
+    assert_eq!(interfaces(&machine), ["eth0", "net1"]);
+    del(&machine).expect("detached");
+    let later = SystemTime::now() + Duration::from_secs(1);
+    claims.settle(later).expect("settled");
     let asked = machine.cluster.borrow().asked;
     add(&machine, &annotations).expect("attached");
     assert_eq!(machine.cluster.borrow().asked, asked + 1, "only the status");
