@@ -242,8 +242,8 @@ fn a_claim_is_kept_from_its_preparation_until_its_end() {
     let lines = scrape();
     for line in [
         "braid_dra_prepared_claims 2",
-        "braid_dra_capacity_bits_per_second{link=\"nic0\"} 1000000000",
-        "braid_dra_claimed_bits_per_second{link=\"nic0\"} 600000000",
+        "braid_dra_capacity_bytes_per_second{link=\"nic0\"} 125000000",
+        "braid_dra_claimed_bytes_per_second{link=\"nic0\"} 75000000",
     ] {
         assert!(lines.lines().any(|one| one == line), "{line}: {lines}");
     }
@@ -276,7 +276,10 @@ fn a_claim_is_kept_from_its_preparation_until_its_end() {
     assert_eq!(refused, Err("devices of the node: not offered".to_owned()));
     for _ in 0..2 {
         kubelet.unprepare(&second);
-        assert!(!Path::new(FOLDER).exists());
+        // Calls ask for claims a while longer.
+        let left = fs::read_dir(FOLDER).expect("a folder").flatten();
+        let left: Vec<_> = left.map(|file| file.file_name()).collect();
+        assert_eq!(left, ["ended"]);
     }
     configure(&node.pair, "mode: direct\nmtu: 1400");
     await_true("no plugin", || Kubelet::register().is_none());
@@ -351,8 +354,10 @@ fn refused_claims_have_a_message_and_an_event() {
         assert!(!file(&claim).exists());
     }
     let lines = scrape();
-    let line = "braid_dra_prepare_failures_total{reason=\"claim\"} 5";
-    assert!(lines.lines().any(|one| one == line), "{lines}");
+    for (reason, count) in [("claim", 4), ("link", 1)] {
+        let line = format!("braid_dra_prepare_failures_total{{reason=\"{reason}\"}} {count}");
+        assert!(lines.lines().any(|one| one == line), "{line}: {lines}");
+    }
     // A claim that was deleted and created again.
     let mut old = whole.clone();
     old["metadata"]["uid"] = "f7c3bc1d-0000-4000-8000-000000000000".into();
@@ -364,6 +369,33 @@ fn refused_claims_have_a_message_and_an_event() {
     let answers = kubelet.prepare(&[&a, &b]);
     let prepared = answers.values().filter(|answer| answer.is_ok()).count();
     assert_eq!(prepared, 1, "{answers:?}");
+}
+
+#[test]
+fn a_claim_that_the_api_has_ended_keeps_no_bandwidth() {
+    let Some(node) = Node::new("claims-ended", 226) else {
+        return;
+    };
+    node.allow("claims", "get", "resourceclaims");
+    let (agent, kubelet) = node.start();
+    let [first, second] = ["first", "second"].map(|name| node.claim(name, "600M", &json!({})));
+    assert_eq!(kubelet.prepare_one(&first), Ok(node.devices()));
+    let refused = kubelet
+        .prepare_one(&second)
+        .expect_err("no bandwidth is left");
+    assert!(
+        refused.contains("its claims reserve 1200000000"),
+        "{refused}"
+    );
+    let namespace = &node.pair.world.namespace;
+    let delete = ["delete", "resourceclaim", "first", "-n", namespace];
+    node.pair.world.server.kubectl(&delete, None);
+    assert_eq!(kubelet.prepare_one(&second), Ok(node.devices()));
+    // The kubelet has not ended it.
+    assert!(file(&first).exists());
+    kubelet.unprepare(&first);
+    kubelet.unprepare(&second);
+    agent.kill();
 }
 
 #[test]

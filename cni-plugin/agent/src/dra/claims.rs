@@ -75,6 +75,20 @@ impl Claims {
         .await
     }
 
+    /// Lets these claims use no links. Their files stay until the kubelet ends them.
+    pub(super) async fn release(&self, uids: Vec<String>) -> Result<(), Fault> {
+        self.alone(move |files, stored| {
+            for one in &mut stored.whole {
+                if uids.contains(&one.claim.uid) {
+                    one.uses.clear();
+                    files.write(one).map_err(|err| failed("write", &err))?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Lets calls no longer ask for claims, if none was prepared for a while.
     pub(super) async fn settle(&self) -> Result<(), Fault> {
         self.alone(|files, _| {

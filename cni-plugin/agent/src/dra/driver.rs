@@ -145,9 +145,41 @@ impl Parts {
         let state = self.state.borrow().clone();
         let nics = links(&state).await?;
         let asked = Asked::read(&self.objects, claim).await?;
-        let conflist = self.conflist.clone();
-        let decide = move |prepared: &[Prepared]| asked.decide(&state, &nics, &conflist, prepared);
-        self.claims.prepare(decide).await
+        let node = Arc::new((asked, state, nics, self.conflist.clone()));
+        let decide = || {
+            let node = Arc::clone(&node);
+            move |prepared: &[Prepared]| {
+                let (asked, state, nics, conflist) = &*node;
+                asked.decide(state, nics, conflist, prepared)
+            }
+        };
+        match self.claims.prepare(decide()).await {
+            Err(fault) if fault.part == Part::Link && self.release_ended(uid).await? => {
+                self.claims.prepare(decide()).await
+            }
+            done => done,
+        }
+    }
+
+    /// Releases the links of other claims that the API server no longer allocates here: the kubelet ends
+    /// the claims of a pod that was deleted by force later, and may have forgotten them. Returns true if
+    /// any were released.
+    async fn release_ended(&self, uid: &str) -> Result<bool, Fault> {
+        let mut ended = Vec::new();
+        for Prepared { claim, uses } in self.claims.read().await?.whole {
+            if claim.uid == uid || uses.is_empty() {
+                continue;
+            }
+            let now = self.objects.claim(&claim.name).await?;
+            let is_here = |now: &Claim| now.uid == claim.uid && now.shares == claim.shares;
+            if !now.as_ref().is_some_and(is_here) {
+                tracing::info!(claim = %claim.name, uid = claim.uid, "released the links of a claim");
+                ended.push(claim.uid);
+            }
+        }
+        let is_any = !ended.is_empty();
+        self.claims.release(ended).await?;
+        Ok(is_any)
     }
 
     /// Publishes an event about a refused claim on its pod.
@@ -249,7 +281,17 @@ impl Asked {
             calls: &calls,
             prepared,
         };
-        Ok(prepare(objects, node)?)
+        let alone = Node {
+            prepared: &[],
+            ..node
+        };
+        prepare(objects, node).map_err(|error| {
+            if prepare(objects, alone).is_ok() {
+                Fault::lasting(Part::Link, error.msg)
+            } else {
+                error.into()
+            }
+        })
     }
 }
 

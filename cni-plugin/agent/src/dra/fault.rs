@@ -14,6 +14,8 @@ pub(super) enum Part {
     Api,
     /// The node: its links, its files, its configuration.
     Node,
+    /// Other prepared claims on the link.
+    Link,
 }
 
 impl Part {
@@ -23,6 +25,7 @@ impl Part {
             Self::Claim => "claim",
             Self::Api => "api",
             Self::Node => "node",
+            Self::Link => "link",
         }
     }
 }

@@ -52,15 +52,15 @@ impl Collector for Claims {
         let of = |value: u64, link| ([("link", link)], value);
         gauges(
             &mut encoder,
-            "braid_dra_capacity_bits_per_second",
+            "braid_dra_capacity_bytes_per_second",
             "Bandwidth of a link for claims",
-            links.iter().map(|link| of(link.capacity, &*link.name)),
+            links.iter().map(|link| of(link.capacity / 8, &*link.name)),
         )?;
         gauges(
             &mut encoder,
-            "braid_dra_claimed_bits_per_second",
+            "braid_dra_claimed_bytes_per_second",
             "Bandwidth of a link that prepared claims have",
-            links.iter().map(|link| of(link.claimed, &*link.name)),
+            links.iter().map(|link| of(link.claimed / 8, &*link.name)),
         )
     }
 }
@@ -85,8 +85,8 @@ mod tests {
         let text = metrics.text();
         for line in [
             "braid_dra_prepared_claims 2",
-            "braid_dra_capacity_bits_per_second{link=\"eth1\"} 10000000000",
-            "braid_dra_claimed_bits_per_second{link=\"eth1\"} 300000000",
+            "braid_dra_capacity_bytes_per_second{link=\"eth1\"} 1250000000",
+            "braid_dra_claimed_bytes_per_second{link=\"eth1\"} 37500000",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 /// Kinds of objects that the agent collects as garbage.
 pub(super) const COLLECTED: [&str; 4] = ["attachment", "lease", "claim", "status"];
 /// Parts that a preparation of a resource claim fails at.
-const CLAIM_FAILURES: [&str; 3] = ["claim", "api", "node"];
+const CLAIM_FAILURES: [&str; 4] = ["claim", "link", "api", "node"];
 /// Upper bounds of the durations of calls, in seconds. An ADD takes 1 to 3 ms without foreign
 /// plugins, and the runtime gives a call up after minutes.
 const BOUNDS: [f64; 16] = [
