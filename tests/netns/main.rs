@@ -9,6 +9,7 @@ mod bandwidth;
 mod bridge;
 mod check;
 mod circles;
+mod claims;
 mod commands;
 mod conf;
 mod del;
