@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A prepared claim. The node keeps it until the kubelet no longer needs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The claim, as it was when the kubelet asked for it.
+    /// The claim at the time of the kubelet's request.
     pub claim: Claim,
     /// Use of links by its attachments, one for each share.
     pub uses: Vec<ParentUse>,

@@ -44,7 +44,7 @@ impl ParentUse {
         }
     }
 
-    /// Returns the use of a link by an attachment whose definition is not known. It has no type.
+    /// Returns the use of a link by an attachment without a known definition. It has no type.
     pub fn unknown(attachment: &Attachment) -> Self {
         Self {
             claim: attachment.claim.clone(),

@@ -6,8 +6,8 @@ use super::pool::{Entry, Node, Note};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Returns the change of a pool from what the node has `seen` to the `wanted` entries. They are of
-/// attachments to the `network`.
+/// Returns the change of a pool from the `seen` state to the `wanted` entries, which belong to attachments
+/// to the `network`.
 pub fn patch(
     seen: &Seen,
     node: &Node,

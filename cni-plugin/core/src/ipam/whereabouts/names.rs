@@ -19,8 +19,8 @@ pub fn reservation(network: &str, address: IpAddr) -> String {
     in_network(network, &object_name(&address.to_string()))
 }
 
-/// Returns the offset of the address in a range whose reservation has this name; `None` for a name of
-/// another network, or of an address outside.
+/// Converts the name of a reservation to the offset of its address in the range; `None` for another
+/// network, and for an address outside.
 pub fn reserved_offset(network: &str, range: IpNet, name: &str) -> Option<u128> {
     let text = match network {
         "" => name,

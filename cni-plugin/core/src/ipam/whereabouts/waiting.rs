@@ -21,7 +21,7 @@ pub struct Waiting {
 pub struct WaitingList(Vec<Waiting>);
 
 impl WaitingList {
-    /// Adds an attachment whose ADD begins to wait for an address.
+    /// Adds an attachment before its ADD waits for an address.
     pub fn add(&mut self, owner: &Entry, process: u32) {
         self.remove(owner);
         self.0.push(Waiting {
