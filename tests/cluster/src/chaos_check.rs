@@ -17,7 +17,6 @@ use crate::leftovers::{self, Traces};
 use crate::pods;
 use anyhow::{Result, bail, ensure};
 use braid_testbed::{Cluster, Node, deploy, wait};
-use std::thread;
 use std::time::{Duration, Instant};
 
 const APP: &str = pods::CHAOS;
@@ -50,20 +49,7 @@ pub(crate) fn run(cluster: &Cluster, options: &Options) -> Result<()> {
     pods::await_ready(cluster, APP)?;
     let mut stream = Stream::start(cluster, client, server)?;
     let churn = Churn::new(cluster, (APP, &nodes), manifests::short_lived);
-    thread::scope(|threads| {
-        let churning = threads.spawn(|| churn.run());
-        let sampling = threads.spawn(|| churn.sample());
-        let done = strike(cluster, &nodes, options, &mut stream);
-        churn.stop();
-        for thread in [churning, sampling] {
-            match thread.join() {
-                Ok(ended) => ended?,
-                Err(_) => bail!("a thread of the check panicked"),
-            }
-        }
-        done
-    })?;
-    churn.tell();
+    churn.during(|_| strike(cluster, &nodes, options, &mut stream))?;
     end(cluster, &nodes)
 }
 

@@ -48,7 +48,27 @@ impl<'a> Churn<'a> {
         }
     }
 
-    pub(crate) fn stop(&self) {
+    /// Lets pods come and go while `work` runs. The work gets a function that is true after pods have
+    /// stopped coming.
+    pub(crate) fn during(&self, work: impl FnOnce(&dyn Fn() -> bool) -> Result<()>) -> Result<()> {
+        thread::scope(|threads| {
+            let churning = threads.spawn(|| self.run());
+            let sampling = threads.spawn(|| self.sample());
+            let done = work(&|| churning.is_finished());
+            self.stop();
+            for thread in [churning, sampling] {
+                match thread.join() {
+                    Ok(ended) => ended?,
+                    Err(_) => bail!("a thread of the check panicked"),
+                }
+            }
+            done
+        })?;
+        self.tell();
+        Ok(())
+    }
+
+    fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
@@ -61,7 +81,7 @@ impl<'a> Churn<'a> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn tell(&self) {
+    fn tell(&self) {
         println!(
             "{} pods came and went, each with all its interfaces from the start; no address twice in {} samples",
             self.pods.load(Ordering::Relaxed),
@@ -70,7 +90,7 @@ impl<'a> Churn<'a> {
     }
 
     /// Creates and deletes pods, round after round.
-    pub(crate) fn run(&self) -> Result<()> {
+    fn run(&self) -> Result<()> {
         for round in 0.. {
             if self.is_over() {
                 break;
@@ -133,7 +153,7 @@ impl<'a> Churn<'a> {
 
     /// Reads the addresses of all network namespaces once a second. Fails if two of a node have the
     /// same address.
-    pub(crate) fn sample(&self) -> Result<()> {
+    fn sample(&self) -> Result<()> {
         while !self.is_over() {
             addresses::ensure_none_twice(self.cluster, self.nodes)?;
             self.samples.fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::blows::Blow;
 use crate::churn::{self, Churn, LIMIT};
 use crate::leftovers::{self, Traces};
 use crate::pods;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use braid_testbed::{Cluster, LAN, Node, sh, wait};
 use serde_json::{Value, json};
 use std::thread;
@@ -30,20 +30,7 @@ pub(super) fn check(cluster: &Cluster, nodes: [Node; 2]) -> Result<()> {
     let devices = devices(&[share("nic", "eth1", "50M")], &[config(&[], &keys)]);
     cluster.create(&[template(TEMPLATE, &devices)])?;
     let churn = Churn::new(cluster, (APP, &nodes), short_lived);
-    thread::scope(|threads| {
-        let churning = threads.spawn(|| churn.run());
-        let sampling = threads.spawn(|| churn.sample());
-        let done = strike(cluster, nodes, &churn, &|| churning.is_finished());
-        churn.stop();
-        for thread in [churning, sampling] {
-            match thread.join() {
-                Ok(ended) => ended?,
-                Err(_) => bail!("a thread of the check panicked"),
-            }
-        }
-        done
-    })?;
-    churn.tell();
+    churn.during(|is_over| strike(cluster, nodes, &churn, is_over))?;
     again(cluster, nodes)?;
     end(cluster, nodes)
 }
