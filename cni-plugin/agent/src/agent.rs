@@ -29,6 +29,7 @@ use crate::reported::Reported;
 use crate::serve::reports::Reports;
 use crate::serve::store::Store;
 use crate::{api, condition, dra, garbage, reconcile, serve, sight};
+use braid_node::store::root::NODE;
 use braid_node::sys::replace::replace;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
@@ -81,7 +82,8 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
     let mut addresses = None;
     let mut attached = tokio::sync::watch::channel(()).1;
     let (looks, received) = sees_pods(options)?.then(unbounded_channel).unzip();
-    let store = serve::start(&client, options, looks, &metrics)?;
+    let claims = dra::Claims::of(&NODE);
+    let store = serve::start(&client, options, looks, &metrics, &claims)?;
     if let Some(received) = received {
         attached = reconcile::start(Arc::clone(&store), received, options, metrics.clone());
         garbage::start(&client, metrics.clone());
@@ -99,7 +101,7 @@ pub(crate) async fn run(options: &Options, log: Log) -> Result<(), Error> {
         host: Host::open()?,
         flannel: Flannel::new(client.clone()),
         log,
-        devices: dra::start(&client, options, &store, metrics.clone(), attached),
+        devices: dra::start(&client, options, &store, metrics.clone(), claims, attached),
         metrics,
         configuration: Configuration::new(
             options.config.to_string(),

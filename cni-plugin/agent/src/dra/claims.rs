@@ -3,9 +3,10 @@
 //!
 //! A file goes only when the kubelet says that it needs the claim no longer, and never by age or by a look
 //! at the API: the kubelet prepares a claim once, and its pod may start at any time after that. It keeps
-//! its own list over restarts, and repeats what was not acknowledged. A reboot empties the folder.
+//! its own list over restarts, and repeats a request without an answer. A reboot empties the folder.
 
 use super::fault::{Fault, Part};
+use braid_core::dra::claim::Claim;
 use braid_core::dra::prepared::Prepared;
 use braid_node::store::prepared::PreparedClaims;
 use braid_node::store::root::Root;
@@ -20,13 +21,13 @@ const ENDED_FOR: Duration = Duration::from_mins(2);
 
 /// The prepared claims. A clone is the same claims.
 #[derive(Debug, Clone)]
-pub(super) struct Claims {
+pub(crate) struct Claims {
     files: PreparedClaims,
     /// Claims in the files; `None` before they were read. The holder of the lock decides and writes.
     stored: Arc<Mutex<Option<Stored>>>,
 }
 
-/// Claims, and the uids of those whose file is damaged.
+/// Claims, and the uids of claims with a damaged file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stored {
     pub(super) whole: Vec<Prepared>,
@@ -41,7 +42,7 @@ impl Stored {
 }
 
 impl Claims {
-    pub(super) fn of(root: &Root) -> Self {
+    pub(crate) fn of(root: &Root) -> Self {
         Self {
             files: PreparedClaims::of(root),
             stored: Arc::default(),
@@ -94,6 +95,29 @@ impl Claims {
         self.alone(|files, _| {
             let since = SystemTime::now() - ENDED_FOR;
             files.settle(since).map_err(|err| failed("settle", &err))
+        })
+        .await
+    }
+
+    /// Returns the claims of the pod with this uid. The allocation of a claim does not change while it is
+    /// reserved for a pod.
+    pub(crate) async fn of_pod(&self, pod: String) -> Vec<Claim> {
+        let found = self.alone(move |_, stored| {
+            let claims = stored.whole.iter().map(|one| &one.claim);
+            let of_pod = claims.filter(|claim| claim.pods.first().is_some_and(|it| it.uid == pod));
+            Ok(of_pod.cloned().collect())
+        });
+        found.await.unwrap_or_default()
+    }
+
+    /// Shows all claims in turn with their changes.
+    pub(super) async fn show(
+        &self,
+        show: impl FnOnce(&[Prepared]) + Send + 'static,
+    ) -> Result<(), Fault> {
+        self.alone(move |_, stored| {
+            show(&stored.whole);
+            Ok(())
         })
         .await
     }

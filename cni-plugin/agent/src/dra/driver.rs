@@ -43,7 +43,7 @@ const REFUSED: &str = "ClaimRefused";
 #[derive(Clone)]
 pub(super) struct ClaimDriver(pub(super) Arc<Parts>);
 
-/// What the driver works with.
+/// Dependencies of the driver.
 pub(super) struct Parts {
     pub(super) objects: Objects,
     pub(super) claims: Claims,
@@ -202,9 +202,13 @@ impl Parts {
 
     /// Shows claims and bandwidths in the metrics.
     pub(super) async fn show_traffic(&self) {
-        if let Ok(stored) = self.claims.read().await {
-            let traffic = traffic::of(&stored.whole, &self.state.borrow());
-            self.metrics.claims(traffic);
+        let (state, metrics) = (self.state.clone(), self.metrics.clone());
+        // In turn, or the claims of an earlier moment would be shown last.
+        let show = move |prepared: &[Prepared]| {
+            metrics.claims(traffic::of(prepared, &state.borrow()));
+        };
+        if let Err(fault) = self.claims.show(show).await {
+            tracing::debug!(error = %fault, "show prepared claims");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter};
 
 /// Part that a preparation failed at, as in the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// The claim, its pod, its networks or its devices.
     Claim,
     /// The API server.
@@ -32,7 +32,7 @@ impl Part {
 
 /// Fault of a preparation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     pub(super) part: Part,
     /// Message for the kubelet and for the pod's event, of at most [`MAX_LEN`] bytes.
     pub(super) message: String,

@@ -28,5 +28,7 @@ mod task;
 mod traffic;
 mod wish;
 
+pub(crate) use claims::Claims;
+pub(crate) use objects::Objects;
 pub(crate) use task::start;
 pub(crate) use wish::{Wish, Wishes};

@@ -28,18 +28,18 @@ const PASSING: [u16; 5] = [401, 403, 408, 409, 429];
 
 /// Reader of the objects.
 #[derive(Clone)]
-pub(super) struct Objects {
+pub(crate) struct Objects {
     client: Client,
     store: Arc<Store>,
 }
 
 impl Objects {
-    pub(super) fn new(client: Client, store: Arc<Store>) -> Self {
+    pub(crate) fn new(client: Client, store: Arc<Store>) -> Self {
         Self { client, store }
     }
 
     /// Reads a claim from the API server; `None` if there is none.
-    pub(super) async fn claim(&self, name: &ObjectName) -> Result<Option<Claim>, Fault> {
+    pub(crate) async fn claim(&self, name: &ObjectName) -> Result<Option<Claim>, Fault> {
         let Some(body) = self.get(name, &claims()).await? else {
             return Ok(None);
         };

@@ -27,7 +27,7 @@ impl KubeletPlugin {
         }
     }
 
-    /// Logs claims whose file is damaged. They are read from the API when they are needed.
+    /// Logs the claims with a damaged file. The agent reads them from the API when a request needs them.
     pub(super) async fn report_damaged(&self) {
         match self.driver.0.claims.read().await {
             Ok(Stored { damaged, .. }) => {

@@ -51,7 +51,7 @@ struct Task {
     reported: BTreeSet<String>,
 }
 
-/// What is known of a prepared claim.
+/// State of a prepared claim.
 struct Known {
     first_seen: Instant,
     /// Status that the claim has; `None` before it was read.
@@ -153,7 +153,7 @@ impl Task {
 #[derive(Default)]
 struct Interfaces {
     attached: Vec<(ClaimedDevice, Interface)>,
-    /// Uids of claims whose container is being attached or detached.
+    /// Uids of claims while their container is attached or detached.
     busy: BTreeSet<String>,
 }
 

@@ -18,7 +18,6 @@ use crate::serve::store::Store;
 use braid_core::dra::device::{self, Form};
 use braid_core::dra::nic::{Nic, offers};
 use braid_core::dra::slice::{self, Change, Owner, Slice};
-use braid_node::store::root::NODE;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,13 +43,14 @@ pub(crate) fn start(
     options: &Options,
     store: &Arc<Store>,
     metrics: Metrics,
+    claims: Claims,
     attached: Receiver<()>,
 ) -> Wishes {
     let (wishes, received) = Wishes::channel();
     let (state, seen) = watch::channel(State::default());
     let driver = ClaimDriver(Arc::new(Parts {
         objects: Objects::new(client.clone(), Arc::clone(store)),
-        claims: Claims::of(&NODE),
+        claims,
         state: seen,
         conflist: options.conflist.clone(),
         reports: Reports::start(client.clone(), &options.node_name),

@@ -6,6 +6,7 @@ use super::turns::Turns;
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::objects::{Entry, Kept};
 use crate::cluster::pods::{self, PodObject};
+use crate::dra::{Claims, Objects};
 use braid_core::k8s::ObjectName;
 use braid_node::source::agent::protocol::{
     ASKED_WITHIN, AgentRequest, AnswerLine, END, SEEN_WITHIN,
@@ -33,6 +34,10 @@ pub(super) struct Server {
     pub(super) store: Arc<Store>,
     pub(super) reports: Reports,
     pub(super) turns: Turns,
+    /// Reader of resource claims.
+    pub(super) objects: Objects,
+    /// Prepared resource claims.
+    pub(super) prepared: Claims,
 }
 
 /// Returns the line about a status that `work` writes. The work returns false if the pod is gone. It

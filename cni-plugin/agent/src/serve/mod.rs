@@ -19,6 +19,7 @@ mod turns;
 
 use crate::cluster::networks::{ClaimObject, NetworkObject, claim_resource, network_resource};
 use crate::cluster::pods::{self, PodObject};
+use crate::dra::{Claims, Objects};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -40,6 +41,7 @@ pub(crate) fn start(
     options: &Options,
     looks: Option<UnboundedSender<Look>>,
     metrics: &Metrics,
+    prepared: &Claims,
 ) -> Result<Arc<Store>, Error> {
     let listener = socket::listen(Path::new(SOCKET))
         .map_err(|err| Error::new(format_args!("listen on {SOCKET}"), err))?;
@@ -58,6 +60,8 @@ pub(crate) fn start(
         store: Arc::clone(&store),
         reports: Reports::start(client.clone(), &options.node_name),
         turns: Turns::default(),
+        objects: Objects::new(client.clone(), Arc::clone(&store)),
+        prepared: prepared.clone(),
     });
     if sees_pods {
         let (server, conflist) = (Arc::clone(&server), options.conflist.clone());

@@ -6,11 +6,7 @@ use braid_core::dra::claim::Claim;
 use braid_core::dra::pod_claims::PodClaims;
 use braid_core::k8s::ObjectName;
 use braid_node::source::agent::protocol::{ASKED_WITHIN, AnswerLine, SEEN_WITHIN};
-use braid_node::store::prepared::PreparedClaims;
-use braid_node::store::root::NODE;
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
-use http::Request;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 impl Server {
@@ -40,7 +36,7 @@ impl Server {
         if pod.names.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let prepared = prepared_for(pod.uid).await;
+        let prepared = self.prepared.of_pod(pod.uid).await;
         let each = pod.names.into_iter().map(async |claim: String| {
             let claim = ObjectName {
                 namespace: name.namespace.clone(),
@@ -56,31 +52,15 @@ impl Server {
         Ok(Some(claims))
     }
 
-    /// Asks the API for a claim: one of another driver, or one whose file can't be read.
+    /// Asks the API for a claim: one of another driver, or one with a damaged file.
     async fn resource_claim(&self, name: &ObjectName) -> Result<Claim, String> {
-        let doing = format!("get ResourceClaim {name}");
-        let url = format!(
-            "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
-            name.namespace, name.name
-        );
-        let request = Request::get(url).body(Vec::new());
-        let request = request.map_err(|err| format!("{doing}: {err}"))?;
-        match timeout(ASKED_WITHIN, self.client.request_text(request)).await {
-            Ok(Ok(body)) => Claim::parse(body.as_bytes()).map_err(|err| err.msg),
-            Ok(Err(err)) => Err(format!("{doing}: {err}")),
-            Err(_) => Err(format!("{doing}: no response within {ASKED_WITHIN:?}")),
+        match timeout(ASKED_WITHIN, self.objects.claim(name)).await {
+            Ok(Ok(Some(claim))) => Ok(claim),
+            Ok(Ok(None)) => Err(format!("ResourceClaim {name} does not exist")),
+            Ok(Err(fault)) => Err(fault.to_string()),
+            Err(_) => Err(format!(
+                "get ResourceClaim {name}: no response within {ASKED_WITHIN:?}"
+            )),
         }
     }
-}
-
-/// Returns the prepared claims of the pod with this uid. A claim's allocation does not change while it is
-/// reserved for a pod.
-async fn prepared_for(pod: String) -> Vec<Claim> {
-    let read = spawn_blocking(|| PreparedClaims::of(&NODE).read());
-    let Ok(Ok((prepared, _))) = read.await else {
-        return Vec::new();
-    };
-    let claims = prepared.into_iter().map(|one| one.claim);
-    let is_of_pod = |claim: &Claim| claim.pods.first().is_some_and(|first| first.uid == pod);
-    claims.filter(is_of_pod).collect()
 }
