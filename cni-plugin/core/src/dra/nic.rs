@@ -204,7 +204,7 @@ fn offer<'n>(nic: &'n Nic, nics: &[Nic], settings: &Settings) -> Result<Offer<'n
         nic,
         speed,
         bandwidth,
-        forms: if has_uplink(nic, nics, MOST_LEVELS) {
+        forms: if has_uplink(nic, nics) {
             // Moved into a pod, it would take the node off the network.
             &[Form::Shared]
         } else {
@@ -244,15 +244,34 @@ fn refusal(nic: &Nic, nics: &[Nic], settings: &Settings) -> Option<Refusal> {
     port_of(nic, nics)
 }
 
-/// True if the link, or a link over it such as a VLAN, has an address of the Node.
-fn has_uplink(nic: &Nic, nics: &[Nic], levels: u8) -> bool {
-    let is_over = |other: &&Nic| {
-        let fact = &other.fact;
-        let is_here = fact.parent_netns.is_none() && !fact.is_end();
-        is_here && fact.parent == Some(nic.fact.index)
-    };
-    let mut over = nics.iter().filter(is_over);
-    nic.is_uplink || levels > 0 && over.any(|other| has_uplink(other, nics, levels - 1))
+/// True if the link, or a link over it such as a VLAN or its bridge, has an address of the Node.
+fn has_uplink(nic: &Nic, nics: &[Nic]) -> bool {
+    let above = reachable(nic, nics, |lower, upper| is_over(upper, lower));
+    nic.is_uplink || above.iter().any(|upper| upper.is_uplink)
+}
+
+/// Returns the links that are reached from a link in at most [`MOST_LEVELS`] steps, nearest first.
+fn reachable<'n>(
+    from: &'n Nic,
+    nics: &'n [Nic],
+    is_next: impl Fn(&Nic, &Nic) -> bool,
+) -> Vec<&'n Nic> {
+    let mut reached = Vec::new();
+    let mut last = vec![from];
+    for _ in 0..MOST_LEVELS {
+        let is_reached = |nic: &&Nic| last.iter().any(|one| is_next(one, nic));
+        last = nics.iter().filter(is_reached).collect();
+        reached.extend(&last);
+    }
+    reached
+}
+
+/// True if `upper` sends through `lower`: as a VLAN or a macvlan over it, or as the bond or the bridge
+/// of this port. The other end of a pair is not below it.
+fn is_over(upper: &Nic, lower: &Nic) -> bool {
+    let (fact, index) = (&upper.fact, Some(lower.fact.index));
+    let is_here = fact.parent_netns.is_none() && !fact.is_end();
+    is_here && fact.parent == index || is_port(lower, upper)
 }
 
 /// True if the other end of a pair is in another namespace.
@@ -268,12 +287,12 @@ fn has_pods(bridge: &Nic, nics: &[Nic]) -> bool {
 }
 
 fn port_of(nic: &Nic, nics: &[Nic]) -> Option<Refusal> {
-    let master = nic.fact.master?;
-    let master = nics.iter().find(|other| other.fact.index == master)?;
-    let kind = master.fact.kind.as_str();
-    MASTERS
-        .contains(&kind)
-        .then(|| Refusal::Port(master.name.as_str().to_owned()))
+    let master = nics.iter().find(|master| is_port(nic, master))?;
+    Some(Refusal::Port(master.name.as_str().to_owned()))
+}
+
+fn is_port(nic: &Nic, master: &Nic) -> bool {
+    nic.fact.master == Some(master.fact.index) && MASTERS.contains(&master.fact.kind.as_str())
 }
 
 #[cfg(test)]

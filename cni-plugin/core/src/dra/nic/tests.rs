@@ -15,6 +15,13 @@ fn nic(name: &str, index: u32, kind: &str) -> Nic {
     }
 }
 
+/// Returns a VLAN over the link with the index `lower`.
+fn over(name: &str, index: u32, lower: u32) -> Nic {
+    let mut nic = nic(name, index, "vlan");
+    nic.fact.parent = Some(lower);
+    nic
+}
+
 fn settings(json: &str) -> Settings {
     serde_json::from_str(json).expect("settings")
 }
@@ -182,12 +189,19 @@ fn links_below_the_uplink_are_not_offered_as_a_whole() {
     let mut nics = [
         nic("eth0", 2, ""),
         nic("eth1", 3, ""),
-        nic("eth0.7", 4, "vlan"),
+        over("eth0.7", 4, 2),
+        nic("br0", 5, "bridge"),
     ];
-    nics[2].fact.parent = Some(2);
+    let forms = |nics: &[Nic]| -> Vec<usize> {
+        let (offers, _) = offers(nics, &Settings::default());
+        offers.iter().map(|offer| offer.forms.len()).collect()
+    };
+    assert_eq!(forms(&nics), [2, 2]);
     nics[2].is_uplink = true;
-    let settings = Settings::default();
-    let (offers, _) = offers(&nics, &settings);
-    let forms: Vec<usize> = offers.iter().map(|offer| offer.forms.len()).collect();
-    assert_eq!(forms, [1, 2]);
+    assert_eq!(forms(&nics), [1, 2]);
+    // The address is on the VLAN's bridge.
+    nics[2].is_uplink = false;
+    nics[2].fact.master = Some(5);
+    nics[3].is_uplink = true;
+    assert_eq!(forms(&nics), [1, 2]);
 }
