@@ -175,6 +175,25 @@ fn links_are_offered_and_their_changes_are_followed() {
 }
 
 #[test]
+fn a_macvlan_over_an_offered_link_is_offered_only_by_its_name() {
+    let Some(node) = Node::new("slices-over", 230) else {
+        return;
+    };
+    node.ip("add nic1 link nic0 type macvlan mode bridge");
+    node.ip("set nic1 up");
+    let _agent = node.start();
+    let lower = ["nic0", "nic0-whole", "other"];
+    node.await_soon("devices", |node| node.names() == lower);
+    let named = CONFIG.replace("['nic*'", "['nic*', nic1");
+    configure(&node.pair, &named);
+    let both = ["nic0", "nic0-whole", "nic1", "nic1-whole", "other"];
+    node.await_soon("the macvlan", |node| node.names() == both);
+    configure(&node.pair, &format!("{CONFIG}  exclude: [nic0]\n"));
+    let upper = ["nic1", "nic1-whole", "other"];
+    node.await_soon("the macvlan alone", |node| node.names() == upper);
+}
+
+#[test]
 fn lost_slices_come_back_and_a_node_that_is_registered_again_owns_them() {
     let Some(node) = Node::new("slices-lost", 232) else {
         return;

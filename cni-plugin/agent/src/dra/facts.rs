@@ -102,13 +102,23 @@ fn device(name: &IfName, fact: &LinkFact) -> Option<Device> {
     let Some(path) = path else {
         return Some(Device::default());
     };
-    let numa_node = [Some(path.as_path()), path.parent()].map(numa_node);
-    let numa_node = numa_node.into_iter().flatten().next().unwrap_or_default();
-    Some(Device::of(&path.to_string_lossy(), &numa_node))
+    let folders = || [Some(path.as_path()), path.parent()].into_iter().flatten();
+    let numa_node = folders().find_map(numa_node).unwrap_or_default();
+    let physfn = folders().find_map(physfn).unwrap_or_default();
+    Some(Device::of(
+        &path.to_string_lossy(),
+        &numa_node,
+        &physfn.to_string_lossy(),
+    ))
 }
 
-fn numa_node(folder: Option<&Path>) -> Option<String> {
-    fs::read_to_string(folder?.join("numa_node")).ok()
+fn numa_node(folder: &Path) -> Option<String> {
+    fs::read_to_string(folder.join("numa_node")).ok()
+}
+
+/// Returns the path of the physical function of a virtual one.
+fn physfn(folder: &Path) -> Option<PathBuf> {
+    fs::read_link(folder.join("physfn")).ok()
 }
 
 /// Returns the folder of a device on whichever bus.

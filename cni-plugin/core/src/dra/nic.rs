@@ -59,6 +59,9 @@ impl Nic {
 pub struct Device {
     /// Address on the PCI bus, for example `0000:03:00.0`.
     pub pci: Option<String>,
+    /// PCI address of the physical function; `None` unless this is a virtual function or a
+    /// subfunction.
+    pub physical: Option<String>,
     /// Root of the PCI bus, for example `pci0000:00`.
     pub root: Option<String>,
     /// NUMA node; `None` on a machine with one.
@@ -66,22 +69,27 @@ pub struct Device {
 }
 
 impl Device {
-    /// Parses the path of a device below `/sys/devices`, and the content of the file `numa_node` of
-    /// the device or of the device above it.
-    pub fn of(path: &str, numa_node: &str) -> Self {
+    /// Parses the path of a device below `/sys/devices`, the content of the file `numa_node`, and
+    /// the target of the symbolic link `physfn`. Both are of the device or of the device above it.
+    /// A missing one is empty.
+    pub fn of(path: &str, numa_node: &str, physfn: &str) -> Self {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let root = parts.clone().find(|part| is_root(part));
         let (last, above) = (parts.next_back(), parts.next_back());
         // A function of a device, of virtio or of its own driver, has no address. The address above
         // an USB device is that of the host's controller.
-        let is_function = |part: &str| part.starts_with("virtio") || part.contains(".sf.");
+        let is_sub = |part: &str| part.contains(".sf.");
+        let is_function = |part: &str| part.starts_with("virtio") || is_sub(part);
         let pci = match (last, above) {
             (Some(last), _) if is_pci(last) => Some(last),
             (Some(last), Some(above)) if is_function(last) && is_pci(above) => Some(above),
             _ => None,
         };
+        let physical = physfn.rsplit('/').next().filter(|part| is_pci(part));
+        let physical = physical.or(pci.filter(|_| last.is_some_and(is_sub)));
         Self {
             pci: pci.map(str::to_owned),
+            physical: physical.map(str::to_owned),
             root: root.filter(|_| pci.is_some()).map(str::to_owned),
             // -1: the machine does not say.
             numa_node: numa_node.trim().parse().ok(),
@@ -138,6 +146,12 @@ pub enum Refusal {
     PluginsBridge,
     /// It is a port of this link.
     Port(String),
+    /// It is a virtual function or a subfunction of this link, or of this PCI device if the node has
+    /// no such link. `include` does not name it. Functions share the port with each other, so they
+    /// are refused also if the physical function is not offered.
+    Function(String),
+    /// It is over this link, which is offered. `include` does not name it.
+    Over(String),
     /// Its speed is not known.
     NoSpeed,
     /// It has less bandwidth than a claim without the host's reserve.
@@ -153,6 +167,15 @@ impl Display for Refusal {
             Self::PodsEnd => f.write_str("it is the end of a pod's link"),
             Self::PluginsBridge => f.write_str("it is the bridge of a plugin"),
             Self::Port(master) => write!(f, "it is a port of {master}"),
+            Self::Function(physical) => write!(
+                f,
+                "it is a virtual function of {physical}: only its full name in dra.include \
+                 offers it"
+            ),
+            Self::Over(lower) => write!(
+                f,
+                "it is over {lower}, which is offered: only its full name in dra.include offers it"
+            ),
             Self::NoSpeed => f.write_str("its speed is not known: dra.capacity can set it"),
             Self::TooSlow(rate) => write!(
                 f,
@@ -180,6 +203,13 @@ pub fn offers<'n>(
             Err(refusal) => refused.push((&nic.name, refusal)),
         }
     }
+    let candidates: Vec<&Nic> = offers.iter().map(|offer| offer.nic).collect();
+    offers.retain(|offer| {
+        let refusal = over_offered(offer.nic, nics, &candidates, settings);
+        let is_offered = refusal.is_none();
+        refused.extend(refusal.map(|refusal| (&offer.nic.name, refusal)));
+        is_offered
+    });
     offers.sort_by_key(|offer| &offer.nic.name);
     (offers, refused)
 }
@@ -213,7 +243,7 @@ fn offer<'n>(nic: &'n Nic, nics: &[Nic], settings: &Settings) -> Result<Offer<'n
     })
 }
 
-/// Returns the reason why a link is not offered, whatever its speed.
+/// Returns the reason why a link is not offered, whatever its speed and the links below it.
 fn refusal(nic: &Nic, nics: &[Nic], settings: &Settings) -> Option<Refusal> {
     let has = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(&nic.name));
     let is_included = if settings.include.is_empty() {
@@ -231,23 +261,40 @@ fn refusal(nic: &Nic, nics: &[Nic], settings: &Settings) -> Option<Refusal> {
     if nic.fact.alias.starts_with(Owner::ALIAS_PREFIX) || OWN.contains(&name) {
         return Some(Refusal::Own);
     }
-    let is_named = settings
-        .include
-        .iter()
-        .any(|glob| glob.is_literal() && glob.matches(&nic.name));
+    let is_named = settings.is_named(&nic.name);
     if is_outside(nic) && !is_named && ENDS.iter().any(|end| name.starts_with(end)) {
         return Some(Refusal::PodsEnd);
     }
     if nic.fact.kind == "bridge" && (name == BRIDGE || has_pods(nic, nics)) {
         return Some(Refusal::PluginsBridge);
     }
-    port_of(nic, nics)
+    let function = || function_of(nic, nics).filter(|_| !is_named);
+    port_of(nic, nics).or_else(function)
 }
 
 /// True if the link, or a link over it such as a VLAN or its bridge, has an address of the Node.
 fn has_uplink(nic: &Nic, nics: &[Nic]) -> bool {
     let above = reachable(nic, nics, |lower, upper| is_over(upper, lower));
     nic.is_uplink || above.iter().any(|upper| upper.is_uplink)
+}
+
+/// Returns the refusal of a link that sends through one of these candidates, unless `include` names
+/// it. The lowest candidate has none below it, so it is offered.
+fn over_offered(
+    nic: &Nic,
+    nics: &[Nic],
+    candidates: &[&Nic],
+    settings: &Settings,
+) -> Option<Refusal> {
+    if settings.is_named(&nic.name) {
+        return None;
+    }
+    let below = reachable(nic, nics, |upper, lower| {
+        is_over(upper, lower) || is_function(upper, lower)
+    });
+    let is_candidate = |lower: &&&Nic| candidates.iter().any(|one| one.name == lower.name);
+    let lowest = below.iter().rfind(is_candidate)?;
+    Some(Refusal::Over(lowest.name.to_string()))
 }
 
 /// Returns the links that are reached from a link in at most [`MOST_LEVELS`] steps, nearest first.
@@ -266,12 +313,28 @@ fn reachable<'n>(
     reached
 }
 
-/// True if `upper` sends through `lower`: as a VLAN or a macvlan over it, or as the bond or the bridge
-/// of this port. The other end of a pair is not below it.
+/// True if `upper` sends through `lower`: as a VLAN or a macvlan over it, or as the bond or the
+/// bridge of this port. The other end of a pair is not below it.
 fn is_over(upper: &Nic, lower: &Nic) -> bool {
     let (fact, index) = (&upper.fact, Some(lower.fact.index));
     let is_here = fact.parent_netns.is_none() && !fact.is_end();
     is_here && fact.parent == index || is_port(lower, upper)
+}
+
+/// True if `upper` is a virtual function or a subfunction of `lower`.
+fn is_function(upper: &Nic, lower: &Nic) -> bool {
+    let (Some(upper), Some(lower)) = (&upper.device, &lower.device) else {
+        return false;
+    };
+    // A subfunction has the address of its physical function.
+    upper.physical.is_some() && upper.physical == lower.pci && lower.physical.is_none()
+}
+
+fn function_of(nic: &Nic, nics: &[Nic]) -> Option<Refusal> {
+    let address = nic.device.as_ref()?.physical.as_deref()?;
+    let physical = nics.iter().find(|lower| is_function(nic, lower));
+    let physical = physical.map_or(address, |physical| physical.name.as_str());
+    Some(Refusal::Function(physical.to_owned()))
 }
 
 /// True if the other end of a pair is in another namespace.

@@ -21,7 +21,8 @@ pub struct Settings {
     /// Offers links of the node as devices.
     #[serde(rename = "enabled")]
     pub is_enabled: bool,
-    /// Links that are offered. Empty: the links with a device behind them.
+    /// Links that are offered. Empty: the links with a device behind them. Virtual functions, and
+    /// links over offered ones, need their full name.
     pub include: Vec<Glob>,
     /// Links that are not offered, although they are included.
     pub exclude: Vec<Glob>,
@@ -33,6 +34,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// True if `include` has the name of the link, not only a pattern that matches it.
+    pub fn is_named(&self, link: &IfName) -> bool {
+        let mut include = self.include.iter();
+        include.any(|glob| glob.is_literal() && glob.matches(link))
+    }
+
     /// Returns the configured capacity of a link.
     pub fn capacity_of(&self, link: &IfName) -> Option<Rate> {
         let matching = self.capacity.iter().filter(|(glob, _)| glob.matches(link));

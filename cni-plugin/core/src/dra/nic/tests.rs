@@ -22,6 +22,15 @@ fn over(name: &str, index: u32, lower: u32) -> Nic {
     nic
 }
 
+/// Returns a link with the device at the end of this path.
+fn function(name: &str, index: u32, device: &str, physfn: &str) -> Nic {
+    let path = format!("/sys/devices/pci0000:00/0000:00:02.0/{device}");
+    Nic {
+        device: Some(Device::of(&path, "0", physfn)),
+        ..nic(name, index, "")
+    }
+}
+
 fn settings(json: &str) -> Settings {
     serde_json::from_str(json).expect("settings")
 }
@@ -33,6 +42,10 @@ fn chosen(nics: &[Nic], json: &str) -> (Vec<String>, Vec<String>) {
     let names = offers.iter().map(|offer| offer.nic.name.to_string());
     let refused = refused.iter().map(|(name, why)| format!("{name}: {why}"));
     (names.collect(), refused.collect())
+}
+
+fn texts(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Returns the links of a node with pods.
@@ -138,7 +151,7 @@ fn the_capacity_is_the_configured_one_or_the_speed_without_the_reserve() {
 #[test]
 fn the_place_of_a_device_is_read_from_recorded_paths() {
     let of = |path: &str, numa: &str| {
-        let device = Device::of(path, numa);
+        let device = Device::of(path, numa, "");
         (device.pci, device.root, device.numa_node)
     };
     let some = |text: &str| Some(text.to_owned());
@@ -177,6 +190,32 @@ fn the_place_of_a_device_is_read_from_recorded_paths() {
 }
 
 #[test]
+fn the_physical_function_is_read_from_recorded_paths() {
+    let card = "/sys/devices/pci0000:00/0000:00:02.0";
+    for (device, physfn, physical) in [
+        ("0000:03:00.0", "", None),
+        ("0000:03:02.1", "../0000:03:00.0", Some("0000:03:00.0")),
+        // A card's own virtio.
+        (
+            "0000:03:02.1/virtio4",
+            "../0000:03:00.1",
+            Some("0000:03:00.1"),
+        ),
+        ("0000:03:00.0/mlx5_core.sf.4", "", Some("0000:03:00.0")),
+        (
+            "0000:03:02.1/mlx5_core.sf.4",
+            "../0000:03:00.0",
+            Some("0000:03:00.0"),
+        ),
+        ("0000:03:00.0/virtio0", "", None),
+        ("0000:03:00.0", "../other", None),
+    ] {
+        let device = Device::of(&format!("{card}/{device}"), "0", physfn);
+        assert_eq!(device.physical.as_deref(), physical, "{device:?}");
+    }
+}
+
+#[test]
 fn a_kind_has_the_name_that_users_know() {
     let mut tap = nic("tap0", 2, "tun");
     tap.fact.mode = Some("tap");
@@ -204,4 +243,122 @@ fn links_below_the_uplink_are_not_offered_as_a_whole() {
     nics[2].fact.master = Some(5);
     nics[3].is_uplink = true;
     assert_eq!(forms(&nics), [1, 2]);
+}
+
+/// Returns the message about a link over an offered one.
+fn is_over(name: &str, lower: &str) -> String {
+    format!(
+        "{name}: it is over {lower}, which is offered: only its full name in dra.include offers it"
+    )
+}
+
+#[test]
+fn a_link_over_an_offered_one_is_offered_only_by_its_name() {
+    let nics = [nic("eth1", 2, ""), over("eth1.7", 3, 2)];
+    for (settings, offered, refused) in [
+        (
+            r#"{"include": ["eth*"]}"#,
+            &["eth1"][..],
+            vec![is_over("eth1.7", "eth1")],
+        ),
+        (
+            r#"{"include": ["eth*", "eth1.7"]}"#,
+            &["eth1", "eth1.7"],
+            vec![],
+        ),
+        (
+            r#"{"include": ["eth*"], "exclude": ["eth1"]}"#,
+            &["eth1.7"],
+            vec![],
+        ),
+        (r#"{"include": ["*.7"]}"#, &["eth1.7"], vec![]),
+        (
+            r#"{"include": ["eth*", "eth1.7"], "exclude": ["*.7"]}"#,
+            &["eth1"],
+            vec![],
+        ),
+    ] {
+        let (names, why) = chosen(&nics, settings);
+        assert_eq!((names, why), (texts(offered), refused), "{settings}");
+    }
+    // Below it is a link without a speed, which is not offered.
+    let mut nics = nics;
+    nics[0].speed_mbit = None;
+    assert_eq!(chosen(&nics, r#"{"include": ["eth*"]}"#).0, ["eth1.7"]);
+}
+
+#[test]
+fn links_over_each_other_are_refused_for_the_lowest() {
+    let mut port = over("eth1.8", 5, 2);
+    port.fact.master = Some(6);
+    let nics = [
+        nic("eth1", 2, ""),
+        over("eth1.7", 3, 2),
+        over("eth1.7.9", 4, 3),
+        port,
+        nic("br8", 6, "bridge"),
+    ];
+    let (offered, refused) = chosen(&nics, r#"{"include": ["*"]}"#);
+    assert_eq!(offered, ["eth1"]);
+    assert_eq!(
+        refused,
+        [
+            "eth1.8: it is a port of br8".to_owned(),
+            is_over("eth1.7", "eth1"),
+            is_over("eth1.7.9", "eth1"),
+            is_over("br8", "eth1"),
+        ]
+    );
+    let (offered, refused) = chosen(&nics, r#"{"include": ["*"], "exclude": ["eth1"]}"#);
+    assert_eq!(offered, ["br8", "eth1.7"]);
+    assert_eq!(refused[1..], [is_over("eth1.7.9", "eth1.7")]);
+}
+
+#[test]
+fn links_over_a_link_of_another_namespace_and_ends_of_pairs_are_over_none() {
+    let mut elsewhere = over("data0", 3, 2);
+    elsewhere.fact.parent_netns = Some(1);
+    let mut ends = [nic("a", 4, "veth"), nic("b", 5, "veth")];
+    (ends[0].fact.parent, ends[1].fact.parent) = (Some(5), Some(4));
+    let [a, b] = ends;
+    let (offered, refused) = chosen(
+        &[nic("eth1", 2, ""), elsewhere, a, b],
+        r#"{"include": ["*"]}"#,
+    );
+    assert_eq!(offered, ["a", "b", "data0", "eth1"]);
+    assert_eq!(refused, [""; 0]);
+}
+
+#[test]
+fn virtual_functions_are_offered_only_by_their_names() {
+    let mut nics = vec![
+        function("eth1", 2, "0000:03:00.0", ""),
+        function("eth1v0", 3, "0000:03:02.0", "../0000:03:00.0"),
+        function("eth1s4", 4, "0000:03:00.0/mlx5_core.sf.4", ""),
+        over("eth1v0.7", 5, 3),
+    ];
+    let is_function = |name: &str, of: &str| {
+        format!(
+            "{name}: it is a virtual function of {of}: only its full name in dra.include offers it"
+        )
+    };
+    let functions = |of| [is_function("eth1v0", of), is_function("eth1s4", of)];
+    let (offered, refused) = chosen(&nics, "{}");
+    assert_eq!(
+        (offered, refused),
+        (texts(&["eth1"]), functions("eth1").into())
+    );
+    let (offered, refused) = chosen(&nics, r#"{"include": ["eth*", "eth1v0"]}"#);
+    assert_eq!(offered, ["eth1", "eth1v0"]);
+    let why = [is_function("eth1s4", "eth1"), is_over("eth1v0.7", "eth1")];
+    assert_eq!(refused, why);
+    // Functions share the port also if the physical one is left out, or is in a pod.
+    let (offered, refused) = chosen(&nics, r#"{"exclude": ["eth1"]}"#);
+    assert_eq!((offered, refused), (texts(&[]), functions("eth1").into()));
+    nics.remove(0);
+    let (offered, refused) = chosen(&nics, "{}");
+    assert_eq!(
+        (offered, refused),
+        (texts(&[]), functions("0000:03:00.0").into())
+    );
 }

@@ -216,6 +216,26 @@ fn devices_that_are_not_offered_are_refused() {
 }
 
 #[test]
+fn claims_for_a_link_over_an_offered_one_are_refused_beside_a_prepared_one() {
+    let mut case = Case::new("");
+    let mut vlan = nic("eth1v7");
+    vlan.fact.kind = "vlan".to_owned();
+    vlan.fact.parent = Some(case.nics[1].fact.index);
+    case.nics.push(vlan);
+    case.settings = r#"{"include": ["eth1", "eth1v7"]}"#;
+    case.claim = claim("x", "eth1v7", "");
+    case.prepared = vec![case.prepare().expect("the link is named")];
+    case.settings = r#"{"include": ["eth1*"]}"#;
+    case.claim = claim("nic", "eth1v7", "");
+    case.assert_refused(
+        "request \"a\": device \"eth1v7\": link eth1v7 is not offered: it is over eth1, which is \
+         offered: only its full name in dra.include offers it",
+    );
+    case.claim = claim("nic", "eth1", "");
+    assert!(case.prepare().is_ok(), "beside the prepared claim");
+}
+
+#[test]
 fn pods_that_can_have_no_interface_are_refused() {
     let mut case = Case::new("");
     case.pod.is_host_network = true;

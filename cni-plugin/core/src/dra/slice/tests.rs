@@ -11,11 +11,11 @@ fn nic(name: &str) -> Nic {
     Nic {
         name: IfName::parse(name).expect("a name"),
         fact,
-        device: Some(Device {
-            pci: Some("0000:03:00.0".to_owned()),
-            root: Some("pci0000:00".to_owned()),
-            numa_node: Some(1),
-        }),
+        device: Some(Device::of(
+            "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0",
+            "1\n",
+            "",
+        )),
         speed_mbit: Some(10_000),
         is_uplink: false,
     }
