@@ -120,6 +120,45 @@ fn a_link_is_a_share_and_a_whole_with_one_counter() {
 }
 
 #[test]
+fn attributes_of_the_place_come_from_recorded_paths() {
+    for (path, numa, physfn, expected) in [
+        (
+            "/sys/devices/pci0000:80/0000:80:02.0/0000:81:02.1",
+            "0\n",
+            "../0000:81:00.0",
+            json!([0, "0000:81:02.1", "pci0000:80"]),
+        ),
+        (
+            "/sys/devices/pci0000:00/0000:00:03.0/virtio0",
+            "-1\n",
+            "",
+            json!([null, "0000:00:03.0", "pci0000:00"]),
+        ),
+        (
+            "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0",
+            "",
+            "",
+            json!([null, null, null]),
+        ),
+    ] {
+        let mut link = nic("eth1");
+        link.device = Some(Device::of(path, numa, physfn));
+        let settings: Settings =
+            serde_json::from_str(r#"{"include": ["eth1"]}"#).expect("settings");
+        let nics = [link];
+        let (offers, _) = offers(&nics, &settings);
+        let attributes = &contents("n1", &offers)[1]["devices"][0]["attributes"];
+        let place = json!([
+            attributes["numaNode"]["int"],
+            attributes["resource.kubernetes.io/pciBusID"]["string"],
+            attributes["resource.kubernetes.io/pcieRoot"]["string"],
+        ]);
+        assert_eq!(place, expected, "{path}");
+        assert_eq!(attributes["virtual"]["bool"], false, "{path}");
+    }
+}
+
+#[test]
 fn a_link_without_a_carrier_has_a_taint_and_an_uplink_is_not_offered_as_a_whole() {
     let mut link = nic("eth1");
     link.fact.carrier = false;
