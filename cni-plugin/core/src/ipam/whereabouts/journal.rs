@@ -261,14 +261,14 @@ impl Journal {
         has_found
     }
 
-    /// Takes in that the pool does not exist.
-    pub fn lose_pool(&mut self) {
+    /// Takes in that the pool does not exist. `sought` are the attachments that were looked for.
+    pub fn lose_pool(&mut self, sought: &Sought) {
         self.seen = self.seen.take().map(|seen| Seen {
             seq: seen.seq,
             ..Seen::default()
         });
         self.taken.clear();
-        self.sought.clear();
+        self.sought.retain(|key| !sought.contains(key));
     }
 
     /// True if the pool existed when the node last looked.

@@ -271,7 +271,7 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             Ok(None) if is_needed => Err(failed("create IPPool", name, &Failure::Missing)),
-            Ok(None) => self.update(&mut Journal::lose_pool),
+            Ok(None) => self.update(&mut |journal| journal.lose_pool(&sought)),
             Err(err) => Err(failed("read IPPool", name, &err)),
         }
     }

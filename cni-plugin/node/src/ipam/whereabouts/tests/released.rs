@@ -1,4 +1,5 @@
-//! DEL of a container while its ADD still runs: a foreign plugin's IPAM has no lock on the container.
+//! DEL while another call sends requests: of a container with an ADD that still runs, as a foreign plugin's
+//! IPAM has no lock on the container, and of one that the journal does not know.
 
 use super::calls::{By, Verb};
 use super::peer::POOL;
@@ -44,4 +45,25 @@ fn an_add_fails_whose_container_is_removed_at_any_step_of_it() {
     let ends = (1..MOST).find(|steps| !del_after(*steps));
     let steps = ends.expect("an end of the ADD");
     assert!(steps > 5, "{steps}");
+}
+
+#[test]
+fn a_container_whose_del_comes_while_the_pool_is_read_is_looked_for_later() {
+    let mut trial = Trial::new(0);
+    let [first, second] = ["first", "second"].map(|id| Trial::entry(id, By::Braid));
+    let sought = |trial: &Trial| {
+        let state = trial.world.lock();
+        let sought = &state.journals[&(0, POOL.to_owned())].sought;
+        sought.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
+    };
+    trial.start(0, By::Braid, Verb::Del(first));
+    // It writes the journal twice, and finds no pool.
+    for _ in 0..3 {
+        trial.world.go_on(0, Fate::Done);
+    }
+    assert_eq!(sought(&trial), ["first"]);
+    let left = trial.call(0, &Verb::Leave(second));
+    left.expect("a DEL");
+    trial.end_calls();
+    assert_eq!(sought(&trial), ["second"]);
 }
