@@ -91,7 +91,7 @@ impl Session<'_> {
         let of_pool: Vec<(u128, &Reserved)> = all
             .iter()
             .filter_map(|found| Some((self.offset_of(found)?, found)))
-            .filter(|(at, _)| !self.journal.has_pool() || !self.journal.is_taken(*at))
+            .filter(|(at, found)| !self.is_known(*at, found))
             .collect();
         if of_pool.is_empty() {
             return Ok(());
@@ -107,6 +107,17 @@ impl Session<'_> {
             }
         }
         delete_reservations(self.api, &left)
+    }
+
+    /// True if the journal has the entry of a reservation. An address of another node may have a
+    /// reservation of this one, which its claim left or which was made too late.
+    fn is_known(&self, at: u128, found: &Reserved) -> bool {
+        let is_own = found
+            .of
+            .as_ref()
+            .is_some_and(|(of, _)| *of == self.node.name);
+        let has_entry = self.journal.own.contains_key(&at);
+        self.journal.has_pool() && (has_entry || !is_own && self.journal.is_taken(at))
     }
 
     /// True if no request of the node that made a reservation can need it: the node is this one, which
