@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::client::protocol::{Exchange, ExchangeKind, Exchanged, Limits, Verb};
 use braid_core::ipam::whereabouts::api::{
-    Api, Failure, NODE_ANNOTATION, POOL_ANNOTATION, Reserved, Server, Servers,
+    Api, Entered, Failure, NODE_ANNOTATION, POOL_ANNOTATION, Reserved, Server, Servers,
 };
 use braid_core::ipam::whereabouts::fence::FoundNode;
 use braid_core::ipam::whereabouts::pods::FoundPod;
@@ -90,14 +90,14 @@ impl<C: Exchanges> Remote<C> {
         name: &str,
         body: Option<Value>,
     ) -> Result<Exchanged, Failure> {
-        let name = name.to_owned();
-        let exchange = Exchange {
-            verb,
-            kind,
-            name,
-            body,
-        };
+        let exchange = exchange(verb, kind, name, body);
         judge(self.client.exchange(exchange), verb)
+    }
+
+    fn reservations_of(&self, all: &[(String, Entry)], pool: &str) -> Vec<Exchange> {
+        let all = all.iter();
+        all.map(|(name, entry)| self.reservation_of(name, entry, pool))
+            .collect()
     }
 
     fn reservation_of(&self, name: &str, entry: &Entry, pool: &str) -> Exchange {
@@ -108,12 +108,7 @@ impl<C: Exchanges> Remote<C> {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"containerid": entry.id, "podref": entry.podref, "ifname": entry.ifname},
         });
-        Exchange {
-            verb: Verb::Create,
-            kind: ExchangeKind::Reservation,
-            name: name.to_owned(),
-            body: Some(body),
-        }
+        exchange(Verb::Create, ExchangeKind::Reservation, name, Some(body))
     }
 
     /// Judges the answer to a deletion. One that the API server refused has either met another
@@ -158,12 +153,26 @@ fn deletion(name: &str, uid: &str) -> Exchange {
         "kind": "DeleteOptions",
         "preconditions": {"uid": uid},
     });
+    exchange(Verb::Delete, ExchangeKind::Reservation, name, Some(body))
+}
+
+fn change(pool: &str, patch: &Value) -> Exchange {
+    exchange(Verb::Patch, ExchangeKind::Pool, pool, Some(patch.clone()))
+}
+
+fn exchange(verb: Verb, kind: ExchangeKind, name: &str, body: Option<Value>) -> Exchange {
+    let name = name.to_owned();
     Exchange {
-        verb: Verb::Delete,
-        kind: ExchangeKind::Reservation,
-        name: name.to_owned(),
-        body: Some(body),
+        verb,
+        kind,
+        name,
+        body,
     }
+}
+
+/// Returns the pool in the answer to a change.
+fn changed(answer: Result<Exchanged, SourceError>) -> Result<Pool, Failure> {
+    pool(&judge(answer, Verb::Patch)?)
 }
 
 impl Server for Remote<Client> {
@@ -255,8 +264,7 @@ impl<C: Exchanges> Api for Remote<C> {
     }
 
     fn change_pool(&mut self, name: &str, patch: &Value) -> Result<Pool, Failure> {
-        let patch = Some(patch.clone());
-        pool(&self.send(Verb::Patch, ExchangeKind::Pool, name, patch)?)
+        changed(self.client.exchange(change(name, patch)))
     }
 
     fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
@@ -265,12 +273,20 @@ impl<C: Exchanges> Api for Remote<C> {
     }
 
     fn reserve_all(&mut self, all: &[(String, Entry)], pool: &str) -> Vec<Result<String, Failure>> {
-        let all = all.iter();
-        let exchanges = all
-            .map(|(name, entry)| self.reservation_of(name, entry, pool))
-            .collect();
-        let answers = self.client.exchange_all(exchanges);
+        let answers = self.client.exchange_all(self.reservations_of(all, pool));
         answers.into_iter().map(made).collect()
+    }
+
+    fn enter(&mut self, all: &[(String, Entry)], pool: &str, patch: &Value) -> Entered {
+        let mut exchanges = self.reservations_of(all, pool);
+        exchanges.push(change(pool, patch));
+        let mut answers = self.client.exchange_all(exchanges);
+        let last = answers.pop();
+        let silence = || Failure::Passing("no answer".to_owned());
+        Entered {
+            reserved: answers.into_iter().map(made).collect(),
+            changed: last.map_or_else(|| Err(silence()), changed),
+        }
     }
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {

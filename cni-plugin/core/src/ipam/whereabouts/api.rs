@@ -130,6 +130,15 @@ impl Reserved {
     }
 }
 
+/// Answers to the requests that enter addresses into a pool.
+#[derive(Debug)]
+pub struct Entered {
+    /// Uid of each reservation.
+    pub reserved: Vec<Result<String, Failure>>,
+    /// The pool after its change.
+    pub changed: Result<Pool, Failure>,
+}
+
 /// Whereabouts' objects in the API. Each call is one request.
 pub trait Api {
     /// Reads a pool; `None` if it does not exist.
@@ -149,6 +158,15 @@ pub trait Api {
         let all = all.iter();
         all.map(|(name, entry)| self.reserve(name, entry, pool))
             .collect()
+    }
+
+    /// Creates reservations as [`Api::reserve`] does and changes the pool as [`Api::change_pool`] does, if
+    /// possible at the same time. Each may be carried out without the others.
+    fn enter(&mut self, all: &[(String, Entry)], pool: &str, patch: &Value) -> Entered {
+        Entered {
+            reserved: self.reserve_all(all, pool),
+            changed: self.change_pool(pool, patch),
+        }
     }
 
     /// Reads a reservation; `None` if it does not exist.

@@ -44,6 +44,17 @@ pub fn end_intent(journal: &mut Journal, entry: &Entry, at: u128, is_entered: bo
     is_wanted
 }
 
+/// Gives up requests for addresses.
+pub fn give_up<'a>(journal: &mut Journal, all: impl IntoIterator<Item = &'a u128>) {
+    for at in all {
+        if let Some(own) = journal.own.get_mut(at)
+            && matches!(own.state, State::Intent | State::Holding)
+        {
+            own.state = State::Owed;
+        }
+    }
+}
+
 /// Releases the addresses of an attachment. One that the journal does not know is looked for in the
 /// pool when the node pays.
 pub fn release(journal: &mut Journal, entry: &Entry) -> Vec<u128> {

@@ -98,9 +98,10 @@ impl Session<'_> {
             }
             delete_reservations(self.api, &reserved)?;
             let patch = patch(&pool, &unused);
+            let sought = self.journal.sought.clone();
             match self.api.change_pool(&self.place.name, &patch) {
                 Ok(pool) => {
-                    self.take_in(&pool)?;
+                    self.take_in(&pool, &sought)?;
                     let offsets: Vec<u128> = unused.into_keys().collect();
                     return Ok(steps::addresses(self.place.net, &offsets));
                 }

@@ -3,11 +3,18 @@
 use super::requests::{delete_reservations, failed, uid_of};
 use super::session::Session;
 use braid_core::cni::Error;
-use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved};
+use braid_core::ipam::whereabouts::api::{Api, Entered, Failure, Reserved};
 use braid_core::ipam::whereabouts::journal::{Own, Reservation};
-use braid_core::ipam::whereabouts::names;
 use braid_core::ipam::whereabouts::pool::Entry;
+use braid_core::ipam::whereabouts::{names, steps};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Requests for reservations, and the addresses that they are for.
+#[derive(Default)]
+struct Asked<'n> {
+    of: Vec<(u128, &'n Own)>,
+    requests: Vec<(String, Entry)>,
+}
 
 /// Reads all reservations.
 pub(super) fn reservations(api: &mut dyn Api) -> Result<Vec<Reserved>, Error> {
@@ -22,25 +29,71 @@ impl Session<'_> {
         &mut self,
         new: &BTreeMap<u128, Own>,
     ) -> Result<BTreeSet<u128>, Error> {
-        let mut refused = BTreeSet::new();
         if !self.place.has_reservations {
-            return Ok(refused);
+            return Ok(BTreeSet::new());
         }
-        let mut all = Vec::new();
-        // An address that a claim has is reserved already.
-        let new: Vec<(&u128, &Own)> = new
-            .iter()
-            .filter(|(_, own)| own.reservation != Reservation::None)
-            .collect();
-        for (at, own) in &new {
+        let asked = self.asked(new)?;
+        let made = self.api.reserve_all(&asked.requests, &self.place.name);
+        let refused = self.judge(&asked, made)?;
+        if !refused.is_empty() {
+            self.update(&mut |journal| journal.own.retain(|at, _| !refused.contains(at)))?;
+        }
+        Ok(refused)
+    }
+
+    /// Reserves addresses and enters them into the pool at the same time, one round trip sooner than one
+    /// after the other. No attachment has an address before both are done, and the node owes those of
+    /// which only one was. Returns the addresses that another attachment has reserved.
+    pub(super) fn enter_at_once(
+        &mut self,
+        new: &BTreeMap<u128, Own>,
+    ) -> Result<BTreeSet<u128>, Error> {
+        let asked = self.asked(new)?;
+        let mut wanted = self.journal.wanted();
+        wanted.extend(new.iter().map(|(at, own)| (*at, own.entry.clone())));
+        let (patch, sought) = (self.patch(&wanted), self.journal.sought.clone());
+        let Entered { reserved, changed } =
+            self.api.enter(&asked.requests, &self.place.name, &patch);
+        let refused = self.judge(&asked, reserved);
+        let reserved: BTreeSet<u128> = self.reserved.keys().copied().collect();
+        if reserved.len() < new.len() {
+            let left: Vec<u128> = new.keys().copied().collect();
+            self.update(&mut |journal| {
+                let left = left.iter().filter(|at| !reserved.contains(at));
+                steps::give_up(journal, left);
+            })?;
+        }
+        self.take_in_change(changed, &sought)?;
+        refused
+    }
+
+    /// Returns the requests for the reservations of addresses. An address that a claim has is reserved
+    /// already.
+    fn asked<'n>(&self, new: &'n BTreeMap<u128, Own>) -> Result<Asked<'n>, Error> {
+        let mut asked = Asked::default();
+        for (at, own) in new {
+            if own.reservation == Reservation::None {
+                continue;
+            }
             let entry = Entry {
                 id: own.entry.holder(self.node),
                 ..own.entry.clone()
             };
-            all.push((self.reservation_name(**at)?, entry));
+            asked.requests.push((self.reservation_name(*at)?, entry));
+            asked.of.push((*at, own));
         }
-        let made = self.api.reserve_all(&all, &self.place.name);
-        for (((at, own), (name, _)), made) in new.into_iter().zip(&all).zip(made) {
+        Ok(asked)
+    }
+
+    /// Judges the answers to requests for reservations. Returns the addresses that another attachment
+    /// has reserved.
+    fn judge(
+        &mut self,
+        asked: &Asked<'_>,
+        made: Vec<Result<String, Failure>>,
+    ) -> Result<BTreeSet<u128>, Error> {
+        let mut refused = BTreeSet::new();
+        for (((at, own), (name, _)), made) in asked.of.iter().zip(&asked.requests).zip(made) {
             let uid = match made {
                 // It may be this node's, if the answer to an earlier attempt was lost.
                 Err(Failure::Exists) => {
@@ -58,11 +111,8 @@ impl Session<'_> {
                 }
             }
         }
-        if !refused.is_empty() {
-            self.update(&mut |journal| journal.own.retain(|at, _| !refused.contains(at)))?;
-            self.refused.extend(&refused);
-            self.conflicts += 1;
-        }
+        self.refused.extend(&refused);
+        self.conflicts += usize::from(!refused.is_empty());
         Ok(refused)
     }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  next ─► Settle, Read, Fence, Again ─► next
-//!       └► Try(address) ─► journal: Intent ─► reservation ─► pool ─► journal: Used
+//!       └► Try(address) ─► journal: Intent ─► reservation and pool ─► journal: Used
 //!  no address: Refuse; a DEL of the attachment meanwhile: journal: Owed, and the ADD fails
 //! ```
 
@@ -157,12 +157,19 @@ impl Session<'_> {
             steps::use_up(journal, asker.pod, at);
             journal.own.extend(new.clone());
         })?;
-        if self.refused_of(&new)?.contains(&at) {
+        let refused = if self.may_enter_at_once(asker) {
+            self.enter_at_once(&new)?
+        } else {
+            self.refused_of(&new)?
+        };
+        if refused.contains(&at) {
             // Other nodes have changed the pool since this one has read it.
             self.read(true)?;
             return Ok(false);
         }
-        self.settle()?;
+        if self.journal.is_behind() {
+            self.settle()?;
+        }
         let is_entered = self.has_entry(at, asker.entry);
         let mut is_wanted = false;
         self.update_for(asker, &mut |journal| {
@@ -173,6 +180,13 @@ impl Session<'_> {
         }
         self.conflicts += usize::from(!is_entered);
         Ok(is_entered)
+    }
+
+    /// True if an address may be in the pool before it is reserved. After a conflict, the nodes that want
+    /// it could give way to each other again and again. The entry of a claim would stay.
+    fn may_enter_at_once(&self, asker: Asker<'_>) -> bool {
+        let has_both = self.place.has_reservations && self.journal.has_pool();
+        has_both && self.conflicts == 0 && asker.entry.claim().is_none()
     }
 
     /// Changes the journal in one step, unless a DEL of the attachment came since its ADD began. The

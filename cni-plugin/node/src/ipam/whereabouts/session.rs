@@ -2,8 +2,9 @@
 //! other calls take held addresses and release used ones meanwhile.
 //!
 //! ```text
-//!  reserve: candidate ─► journal: Intent ─► POST reservation ─► PATCH pool ─► journal: Used
-//!           and addresses to hold for the calls that wait
+//!  reserve: candidate ─► journal: Intent ─► POST reservation, PATCH pool ─► journal: Used
+//!           both at the same time, and addresses to hold for the calls that wait;
+//!           after a conflict one after the other
 //!  release: journal: Owed ─► PATCH pool ─► DELETE reservation ─► journal: gone
 //!  tend:    journal: Holding ─► POST reservations ─► PATCH pool ─► journal: Held
 //!  a test of the PATCH fails: GET pool ─► journal compared with it ─► again
@@ -14,11 +15,14 @@ use super::requests::failed;
 use braid_core::cni::{Error, Kind};
 use braid_core::ipam::whereabouts::api::{Api, Failure, Store};
 use braid_core::ipam::whereabouts::change::patch;
-use braid_core::ipam::whereabouts::journal::{Asker, Journal, Own, Place, Reservation, State};
+use braid_core::ipam::whereabouts::journal::{
+    Asker, Journal, Own, Place, Reservation, Sought, State,
+};
 use braid_core::ipam::whereabouts::names::{address, offset};
 use braid_core::ipam::whereabouts::pool::{Entry, Node, Pool};
 use braid_core::ipam::whereabouts::range::PoolRange;
 use braid_core::ipam::whereabouts::steps;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -205,40 +209,52 @@ impl<'a> Session<'a> {
                 }
                 self.read(true)?;
             }
-            let seen = self.journal.seen.clone().unwrap_or_default();
-            let more = (&self.journal.last, self.journal.network());
-            let patch = patch(&seen, self.node, &wanted, more);
-            match self.api.change_pool(&self.place.name, &patch) {
-                Ok(pool) => {
-                    if !self.take_in(&pool)? {
-                        return Ok(());
-                    }
-                }
-                Err(Failure::Unfit | Failure::Missing) => {
-                    self.read(!self.journal.wanted().is_empty())?;
-                    // The change was made, and its answer was lost; or another node was faster.
-                    if !self.journal.is_behind() {
-                        return Ok(());
-                    }
-                }
-                Err(err) => return Err(failed("change IPPool", &self.place.name, &err)),
+            let patch = self.patch(&wanted);
+            let sought = self.journal.sought.clone();
+            let changed = self.api.change_pool(&self.place.name, &patch);
+            if self.take_in_change(changed, &sought)? {
+                return Ok(());
             }
         }
         Err(self.busy())
     }
 
+    /// Returns the change after which the pool has these entries of this node.
+    pub(super) fn patch(&self, wanted: &BTreeMap<u128, Entry>) -> Value {
+        let seen = self.journal.seen.clone().unwrap_or_default();
+        let more = (&self.journal.last, self.journal.network());
+        patch(&seen, self.node, wanted, more)
+    }
+
+    /// Takes in the answer to a change, with the attachments that were looked for when it was sent.
+    /// Returns true if the pool is the journal's then.
+    pub(super) fn take_in_change(
+        &mut self,
+        changed: Result<Pool, Failure>,
+        sought: &Sought,
+    ) -> Result<bool, Error> {
+        match changed {
+            Ok(pool) => Ok(!self.take_in(&pool, sought)?),
+            Err(Failure::Unfit | Failure::Missing) => {
+                self.read(!self.journal.wanted().is_empty())?;
+                // The change was made, and its answer was lost; or another node was faster.
+                Ok(!self.journal.is_behind())
+            }
+            Err(err) => Err(failed("change IPPool", &self.place.name, &err)),
+        }
+    }
+
     /// Takes in the pool after a change, and forgets entries that it no longer has: none of this node's
     /// changes that were given up can still be carried out, as all test the annotation's earlier text.
     /// Returns true if the pool has entries of this node that the journal did not know.
-    pub(super) fn take_in(&mut self, pool: &Pool) -> Result<bool, Error> {
+    pub(super) fn take_in(&mut self, pool: &Pool, sought: &Sought) -> Result<bool, Error> {
         let mut after = self.journal.clone();
-        let sought = self.journal.sought.clone();
-        let has_found = after.read(pool, self.node, &sought);
+        let has_found = after.read(pool, self.node, sought);
         let gone = after.forgettable();
         self.end_reservations(&gone)?;
         let node = self.node;
         self.update(&mut |journal| {
-            journal.read(pool, node, &sought);
+            journal.read(pool, node, sought);
             journal.forget(&gone);
         })?;
         Ok(has_found)

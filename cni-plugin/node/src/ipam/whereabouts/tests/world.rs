@@ -3,7 +3,7 @@
 
 use super::patch;
 use braid_core::cni::Error;
-use braid_core::ipam::whereabouts::api::{Api, Failure, Reserved, Store};
+use braid_core::ipam::whereabouts::api::{Api, Entered, Failure, Reserved, Store};
 use braid_core::ipam::whereabouts::fence::FoundNode;
 use braid_core::ipam::whereabouts::journal::Journal;
 use braid_core::ipam::whereabouts::pool::{Entry, Pool};
@@ -280,6 +280,22 @@ impl Api for Seat {
         self.request(|state| state.objects.reserve(name, object), Some(later))
     }
 
+    /// Sends the requests in either order.
+    fn enter(&mut self, all: &[(String, Entry)], pool: &str, patch: &Value) -> Entered {
+        let is_reservation_first = self.world.lock().objects.made.is_multiple_of(2);
+        if is_reservation_first {
+            return Entered {
+                reserved: self.reserve_all(all, pool),
+                changed: self.change_pool(pool, patch),
+            };
+        }
+        let changed = self.change_pool(pool, patch);
+        Entered {
+            reserved: self.reserve_all(all, pool),
+            changed,
+        }
+    }
+
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
         self.request(
             |state| {
@@ -351,6 +367,10 @@ impl Api for Shared {
 
     fn reserve(&mut self, name: &str, entry: &Entry, pool: &str) -> Result<String, Failure> {
         self.seat().reserve(name, entry, pool)
+    }
+
+    fn enter(&mut self, all: &[(String, Entry)], pool: &str, patch: &Value) -> Entered {
+        self.seat().enter(all, pool, patch)
     }
 
     fn reservation(&mut self, name: &str) -> Result<Option<Reserved>, Failure> {
