@@ -203,6 +203,7 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
             .zip(address)
             .is_some_and(|(range, address)| range.contains(address))
     };
+    let seen = journal.seen.clone().unwrap_or_default();
     let mut held = 0;
     for (at, own) in &mut journal.own {
         let is_whole = own.reservation != Reservation::Asked;
@@ -216,10 +217,11 @@ pub fn adjust(journal: &mut Journal, node: &Node, net: IpNet, target: usize) {
     }
     for (at, own) in &mut journal.own {
         // An entry of Whereabouts is removed, as the node's annotation does not name it. That of a
-        // claim stays.
+        // claim stays. The reservation of an address without an entry may be gone.
         let is_own = own.entry.podref.is_empty() && own.entry.claim().is_none();
         let is_own = is_own && journal.last.offsets().all(|last| last != *at);
         let is_own = is_own && !journal.refused.has(*at);
+        let is_own = is_own && seen.own.get(at) == Some(&own.entry);
         let is_whole = own.reservation != Reservation::Asked && is_own;
         if held < target && own.state == State::Owed && is_whole && is_inside(*at) {
             own.entry = Entry::held_by(node);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_address_is_not_held() {
+    fn an_address_that_was_refused_or_has_no_entry_is_not_held() {
         let (mut journal, range) = journal();
         let entry = give(&mut journal, "a", 1);
         give(&mut journal, "b", 2);
@@ -331,9 +333,19 @@ mod tests {
         refuse(&mut journal, &entry, first);
         release_where(&mut journal, &|own| own.entry.id == "b");
         journal.last = Last::default();
+        let entries = journal.own.iter().map(|(at, own)| (*at, own.entry.clone()));
+        journal.seen = Some(Seen {
+            own: entries.collect(),
+            ..Seen::default()
+        });
         adjust(&mut journal, &node, range.net, 2);
         let states = [1, 2].map(|at| journal.own[&at].state);
         assert_eq!(states, [State::Owed, State::Holding]);
+        journal.own.get_mut(&2).expect("held").state = State::Owed;
+        journal.seen = Some(Seen::default());
+        adjust(&mut journal, &node, range.net, 2);
+        let states = [1, 2].map(|at| journal.own[&at].state);
+        assert_eq!(states, [State::Owed; 2], "its reservation may be gone");
     }
 
     #[test]

@@ -248,20 +248,19 @@ impl<'a> Session<'a> {
     /// changes that were given up can still be carried out, as all test the annotation's earlier text.
     /// Returns true if the pool has entries of this node that the journal did not know.
     pub(super) fn take_in(&mut self, pool: &Pool, sought: &Sought) -> Result<bool, Error> {
-        let mut after = self.journal.clone();
-        let has_found = after.read(pool, self.node, sought);
-        let gone = after.forgettable();
-        self.end_reservations(&gone)?;
-        let node = self.node;
-        self.update(&mut |journal| {
-            journal.read(pool, node, sought);
-            journal.forget(&gone);
-        })?;
+        let (node, mut has_found) = (self.node, false);
+        self.update(&mut |journal| has_found = journal.read(pool, node, sought))?;
+        self.forget()?;
         Ok(has_found)
     }
 
+    /// Deletes the reservations of owed addresses that the pool no longer has. The journal says so before:
+    /// they can't be held again.
     fn forget(&mut self) -> Result<(), Error> {
         let gone = self.journal.forgettable();
+        if gone.is_empty() {
+            return Ok(());
+        }
         self.end_reservations(&gone)?;
         self.update(&mut |journal| journal.forget(&gone))
     }

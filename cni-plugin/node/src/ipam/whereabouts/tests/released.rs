@@ -67,3 +67,37 @@ fn a_container_whose_del_comes_while_the_pool_is_read_is_looked_for_later() {
     trial.end_calls();
     assert_eq!(sought(&trial), ["second"]);
 }
+
+/// Kills a DEL after so many steps, and lets the agent hold addresses then. Returns false if the DEL has
+/// fewer.
+fn killed_after(steps: usize) -> bool {
+    let mut trial = Trial::new(0);
+    trial.has_reservations = true;
+    let entry = Trial::entry("web", By::Braid);
+    trial
+        .call(0, &Verb::Add(entry.clone()))
+        .expect("an address");
+    trial.start(0, By::Braid, Verb::Del(entry));
+    for _ in 0..steps {
+        trial.world.go_on(0, Fate::Done);
+        if trial.world.lock().ended.contains(&0) {
+            return false;
+        }
+    }
+    trial.world.go_on(0, Fate::KilledBefore);
+    trial.end_calls();
+    trial.call(0, &Verb::Tend(1)).expect("an answer");
+    let state = trial.world.lock();
+    let entries = parse(&state.objects.pools[POOL]).entries;
+    let reservations = &state.objects.reservations;
+    assert!(!entries.is_empty(), "after {steps} steps");
+    assert_eq!(entries.len(), reservations.len(), "after {steps} steps");
+    true
+}
+
+#[test]
+fn after_a_killed_del_each_held_address_has_its_reservation() {
+    let ends = (0..MOST).find(|steps| !killed_after(*steps));
+    let steps = ends.expect("an end of the DEL");
+    assert!(steps > 3, "{steps}");
+}
