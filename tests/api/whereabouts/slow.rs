@@ -132,6 +132,23 @@ fn each_pod_of_far_nodes_gets_an_address_of_both_families_outside_the_excluded_n
 }
 
 #[test]
+fn each_pod_of_far_nodes_without_agents_gets_an_address_of_its_own() {
+    let Some(crowd) = Crowd::new("whereabouts-slow-one", Fault::Flaky(FAR)) else {
+        return;
+    };
+    let conf = crowd.conf(&json!({"range": "10.214.0.0/22"}));
+    let start = Instant::now();
+    let added = crowd.each(|mounts, pod| add(mounts, pod, &conf));
+    tell(&crowd, "of one family without agents", &added, start);
+    assert_eq!(unique(&added).len(), crowd.number());
+    let pool = "10.214.0.0-22";
+    let expected: BTreeSet<String> = added.iter().map(|added| added.container.clone()).collect();
+    assert_eq!(crowd.containers(pool), expected);
+    end(&crowd, &conf, &added);
+    await_paid(&crowd, &[pool], &["/10.214."], &conf);
+}
+
+#[test]
 fn far_nodes_with_agents_use_each_address_of_a_range_once() {
     let Some(crowd) = Crowd::new("whereabouts-slow-agents", Fault::Flaky(FAR)) else {
         return;
