@@ -103,12 +103,13 @@ impl Reserved {
 
     /// True if it is the reservation of an entry of this node in a pool. An address that goes from one
     /// container of the node to the next keeps its reservation. That of a claim is another's, and so is
-    /// that of a pool that overlaps, unless the same interface has the address there.
+    /// that of a pool that overlaps, unless the same interface has the address there. Held addresses are
+    /// of no interface.
     pub fn is_of(&self, entry: &Entry, node: &Node, pool: &str) -> bool {
         let is_holders = self.container_id == entry.holder(node);
         if let Some((of_node, of_pool)) = &self.of {
             let is_claims = entry.claim().is_some() || self.container_id.starts_with(CLAIM);
-            let is_interfaces = is_holders && self.ifname == entry.ifname;
+            let is_interfaces = is_holders && !entry.is_held() && self.ifname == entry.ifname;
             let is_pools = of_pool == pool && (is_holders || !is_claims);
             return *of_node == node.name && (is_pools || is_interfaces);
         }

@@ -8,6 +8,7 @@ mod finish;
 mod full;
 mod last;
 mod late;
+mod overlap;
 mod patch;
 mod peer;
 mod released;
