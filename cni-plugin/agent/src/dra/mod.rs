@@ -19,6 +19,7 @@ mod driver;
 mod facts;
 mod fault;
 mod health;
+mod interfaces;
 mod objects;
 mod plugin;
 mod slices;

@@ -6,16 +6,13 @@
 
 use super::claims::Stored;
 use super::driver::Parts;
+use super::interfaces::Interfaces;
 use braid_core::dra::claim::Claim;
-use braid_core::dra::device_status::{DeviceStatus, Interface, manager, statuses};
-use braid_core::k8s::claimed::ClaimedDevice;
-use braid_node::store::holder::is_alive;
-use braid_node::store::record::{ROOT, Record, each_in};
+use braid_core::dra::device_status::{DeviceStatus, manager, statuses};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -146,41 +143,5 @@ impl Task {
         tracing::info!(claim = %claim.name, reason, "wrote the status of claimed devices");
         known.status = Some(wanted);
         Ok(is_ready)
-    }
-}
-
-/// Interfaces of running containers on claimed devices.
-#[derive(Default)]
-struct Interfaces {
-    attached: Vec<(ClaimedDevice, Interface)>,
-    /// Uids of claims while their container is attached or detached.
-    busy: BTreeSet<String>,
-}
-
-impl Interfaces {
-    /// Reads the records; `None` if they can't be read.
-    fn read() -> Option<Self> {
-        let mut found = Self::default();
-        let read = each_in(Path::new(ROOT), |record, is_idle| {
-            found.add(record, is_idle);
-        });
-        read.ok().map(|_| found)
-    }
-
-    fn add(&mut self, record: &Record, is_idle: bool) {
-        for attached in &record.attachments {
-            let Some(device) = &attached.claimed else {
-                continue;
-            };
-            if !is_idle {
-                self.busy.insert(device.claim_uid.clone());
-            } else if is_alive(record)
-                && !attached.is_unsettled
-                && let Some(Ok(result)) = attached.result()
-            {
-                let interface = Interface::of(&attached.ifname, &result);
-                self.attached.push((device.clone(), interface));
-            }
-        }
     }
 }
