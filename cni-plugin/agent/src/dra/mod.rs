@@ -20,6 +20,7 @@ mod facts;
 mod fault;
 mod health;
 mod interfaces;
+mod known;
 mod objects;
 mod plugin;
 mod slices;

@@ -46,24 +46,28 @@ impl Objects {
         Ok(Some(Claim::parse(&body)?))
     }
 
-    /// Reads the status of this driver's devices in a claim; `None` if the claim is gone.
-    pub(super) async fn status(&self, claim: &Claim) -> Result<Option<Vec<DeviceStatus>>, String> {
-        let body = self.get(&claim.name, &claims()).await;
-        let Some(body) = body.map_err(|fault| fault.message)? else {
+    /// Reads a claim and the status of this driver's devices in it; `None` if there is none.
+    pub(super) async fn status(
+        &self,
+        name: &ObjectName,
+    ) -> Result<Option<(Claim, Vec<DeviceStatus>)>, Fault> {
+        let Some(body) = self.get(name, &claims()).await? else {
             return Ok(None);
         };
-        let object: Value = serde_json::from_slice(&body).map_err(|err| err.to_string())?;
-        let is_it = object["metadata"]["uid"] == claim.uid;
-        Ok(is_it.then(|| device_status::of_object(&object)))
+        let object: Value = serde_json::from_slice(&body).map_err(|err| unreadable(name, &err))?;
+        Ok(Some((
+            Claim::parse(&body)?,
+            device_status::of_object(&object),
+        )))
     }
 
-    /// Applies the status of devices to a claim, unless it is gone.
+    /// Applies the status of devices to a claim. Returns false if the claim is gone.
     pub(super) async fn apply_status(
         &self,
         claim: &Claim,
         statuses: &[DeviceStatus],
         manager: &str,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let namespace = &claim.name.namespace;
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), namespace, &claims());
@@ -72,8 +76,8 @@ impl Objects {
         let applied = api.patch_subresource("status", &claim.name.name, &params, &patch);
         match applied.await {
             // 409: a claim of this name has another uid.
-            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-            applied => applied.map(drop).map_err(|err| err.to_string()),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(false),
+            applied => applied.map(|_| true).map_err(|err| err.to_string()),
         }
     }
 

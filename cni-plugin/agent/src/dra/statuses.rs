@@ -7,8 +7,9 @@
 use super::claims::Stored;
 use super::driver::Parts;
 use super::interfaces::Interfaces;
-use braid_core::dra::claim::Claim;
-use braid_core::dra::device_status::{DeviceStatus, manager, statuses};
+use super::known::{Known, RESYNC, Wanted};
+use braid_core::dra::claim::{Claim, Share};
+use braid_core::dra::device_status::manager;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -19,13 +20,10 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-/// Time between two comparisons while a device has no interface, and otherwise.
+/// Time between two comparisons while a device has no interface.
 const SOON: Duration = Duration::from_secs(1);
-const RESYNC: Duration = Duration::from_mins(1);
 /// Pause after an error.
 const RETRY: Duration = Duration::from_secs(10);
-/// Time after which a device without an interface gets a status: most pods start before.
-const LATE: Duration = Duration::from_secs(10);
 
 /// Starts the task. `attached` changes after each ADD.
 pub(super) fn start(parts: Arc<Parts>, node: &str, attached: watch::Receiver<()>) {
@@ -46,13 +44,6 @@ struct Task {
     known: BTreeMap<String, Known>,
     /// Errors of the last comparison. They are logged once.
     reported: BTreeSet<String>,
-}
-
-/// State of a prepared claim.
-struct Known {
-    first_seen: Instant,
-    /// Status that the claim has; `None` before it was read.
-    status: Option<Vec<DeviceStatus>>,
 }
 
 impl Task {
@@ -115,33 +106,64 @@ impl Task {
         if interfaces.busy.contains(&claim.uid) {
             return Ok(false);
         }
-        let objects = &self.parts.objects;
-        let known = self.known.entry(claim.uid.clone());
-        let known = known.or_insert_with(|| Known {
-            first_seen: Instant::now(),
-            status: None,
-        });
-        let before = match &known.status {
-            Some(status) => status.clone(),
-            None => match objects.status(claim).await? {
-                Some(status) => status,
-                // The kubelet ends it soon.
-                None => return Ok(true),
-            },
-        };
-        let now = json!(Time(Timestamp::now()));
-        let now = now.as_str().unwrap_or_default();
-        let wanted = statuses(claim, &interfaces.attached, &before, now);
-        let is_ready = wanted.iter().all(DeviceStatus::is_ready);
-        known.status = Some(before.clone());
-        let is_late = known.first_seen.elapsed() >= LATE;
-        if wanted == before || !is_ready && before.is_empty() && !is_late {
+        let now = Instant::now();
+        let known = state(&mut self.known, claim, now);
+        if known.is_due(now) {
+            read(&self.parts, claim, known).await?;
+        }
+        let time = time();
+        let mut wanted = known.wanted(interfaces, now, &time);
+        if wanted.is_new && known.is_old(now) {
+            read(&self.parts, claim, known).await?;
+            wanted = known.wanted(interfaces, now, &time);
+        }
+        let Wanted {
+            status, is_ready, ..
+        } = wanted;
+        if !wanted.is_new {
             return Ok(is_ready);
         }
-        objects.apply_status(claim, &wanted, &self.manager).await?;
+        let objects = &self.parts.objects;
+        let written = objects.apply_status(claim, &status, &self.manager).await;
+        if written != Ok(true) {
+            known.read_in(Duration::ZERO, now);
+            return written.map(|_| true);
+        }
         let reason = if is_ready { "attached" } else { "not attached" };
         tracing::info!(claim = %claim.name, reason, "wrote the status of claimed devices");
-        known.status = Some(wanted);
+        known.wrote(status);
         Ok(is_ready)
     }
+}
+
+/// Returns the state of a claim: a new one if its file has other pods or shares.
+fn state<'a>(known: &'a mut BTreeMap<String, Known>, claim: &Claim, now: Instant) -> &'a mut Known {
+    let state = known.entry(claim.uid.clone());
+    let state = state.or_insert_with(|| Known::new(claim, now));
+    if !state.is_of(claim) {
+        *state = Known::new(claim, now);
+    }
+    state
+}
+
+/// Returns the present time as the API server writes times.
+fn time() -> String {
+    let time = json!(Time(Timestamp::now()));
+    time.as_str().unwrap_or_default().to_owned()
+}
+
+/// Reads a claim. `claim` is from its file.
+async fn read(parts: &Parts, claim: &Claim, known: &mut Known) -> Result<(), String> {
+    let found = parts.objects.status(&claim.name).await;
+    let found = found.map_err(|fault| fault.message)?;
+    let found = found.filter(|(now, _)| is_here(now, claim));
+    known.read(&claim.uid, found, Instant::now());
+    Ok(())
+}
+
+/// True if the API server allocates the claim of a file, on this node. A node is a pool.
+fn is_here(now: &Claim, file: &Claim) -> bool {
+    let pool = file.shares.first().map(|share| &share.pool);
+    let is_of_node = |share: &Share| Some(&share.pool) == pool;
+    now.uid == file.uid && !now.shares.is_empty() && now.shares.iter().all(is_of_node)
 }

@@ -1,0 +1,239 @@
+//! Prepared claims as the API server last had them, and when they are read again.
+//!
+//! A claim is read when its file is new, before a later write, and after a failed one. Otherwise it is
+//! read every ten minutes, in case somebody else has changed its status: there is no cheaper way, because
+//! the API server selects claims by namespace and name alone.
+
+use super::interfaces::Interfaces;
+use braid_core::dra::claim::{Claim, ClaimingPod, Share};
+use braid_core::dra::device_status::{DeviceStatus, statuses};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time between two comparisons of claims with their interfaces.
+pub(super) const RESYNC: Duration = Duration::from_mins(1);
+/// Time between two readings of a claim without a reason.
+const REREAD: Duration = Duration::from_mins(10);
+/// Age from which a reading does not suffice for a write.
+const OLD: Duration = Duration::from_secs(10);
+/// Time after which a device without an interface gets a status: most pods start before.
+const LATE: Duration = Duration::from_secs(10);
+
+/// State of a prepared claim. Other pods or shares in the claim's file begin another state.
+pub(super) struct Known {
+    pods: Vec<ClaimingPod>,
+    shares: Vec<Share>,
+    first_seen: Instant,
+    /// Last reading; `None` before the first one.
+    last: Option<Reading>,
+    /// Time of the next reading.
+    due: Instant,
+}
+
+/// A claim at the API server.
+struct Reading {
+    at: Instant,
+    /// The claim without its parameters, and the status of its devices; `None` if it is not allocated on
+    /// this node.
+    found: Option<(Claim, Vec<DeviceStatus>)>,
+}
+
+/// Status that a claim should have.
+pub(super) struct Wanted {
+    pub(super) status: Vec<DeviceStatus>,
+    /// True if each device has its interface.
+    pub(super) is_ready: bool,
+    /// True if the claim has another status.
+    pub(super) is_new: bool,
+}
+
+impl Known {
+    /// Returns the state of a claim that was not read yet. `claim` is from its file.
+    pub(super) fn new(claim: &Claim, now: Instant) -> Self {
+        Self {
+            pods: claim.pods.clone(),
+            shares: claim.shares.clone(),
+            first_seen: now,
+            last: None,
+            due: now,
+        }
+    }
+
+    /// True if the file still has the same pods and shares.
+    pub(super) fn is_of(&self, claim: &Claim) -> bool {
+        (&self.pods, &self.shares) == (&claim.pods, &claim.shares)
+    }
+
+    /// True if it is time to read the claim.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due <= now
+    }
+
+    /// True if the last reading is too old for a write.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        let last = self.last.as_ref();
+        last.is_none_or(|last| now.duration_since(last.at) >= OLD)
+    }
+
+    /// Remembers a reading. `found` is `None` if the claim is not allocated on this node.
+    pub(super) fn read(
+        &mut self,
+        uid: &str,
+        found: Option<(Claim, Vec<DeviceStatus>)>,
+        now: Instant,
+    ) {
+        let pause = if self.last.is_some() {
+            REREAD
+        } else {
+            spread(uid)
+        };
+        self.due = now + pause;
+        let found = found.map(|(mut claim, status)| {
+            claim.configs = Vec::new();
+            (claim, status)
+        });
+        self.last = Some(Reading { at: now, found });
+    }
+
+    /// Lets the claim be read again after this time.
+    pub(super) fn read_in(&mut self, pause: Duration, now: Instant) {
+        self.due = self.due.min(now + pause);
+    }
+
+    /// Returns the status that the claim should have. `time` is `now` as the API server writes times.
+    pub(super) fn wanted(&self, interfaces: &Interfaces, now: Instant, time: &str) -> Wanted {
+        let last = self.last.as_ref();
+        let Some((claim, before)) = last.and_then(|last| last.found.as_ref()) else {
+            // The kubelet ends it soon, or another pod gets it.
+            return Wanted {
+                status: Vec::new(),
+                is_ready: true,
+                is_new: false,
+            };
+        };
+        let status = statuses(claim, &interfaces.attached, before, time);
+        let is_ready = status.iter().all(DeviceStatus::is_ready);
+        let is_late = now.duration_since(self.first_seen) >= LATE;
+        let is_time = is_ready || !before.is_empty() || is_late;
+        Wanted {
+            is_new: is_time && status != *before,
+            is_ready,
+            status,
+        }
+    }
+
+    /// Remembers the status that was written.
+    pub(super) fn wrote(&mut self, status: Vec<DeviceStatus>) {
+        let last = self.last.as_mut();
+        if let Some((_, before)) = last.and_then(|last| last.found.as_mut()) {
+            *before = status;
+        }
+    }
+}
+
+/// Returns the time between the first two readings of a claim. It differs between claims: an agent reads
+/// all of them at its start, and later a few at a time.
+fn spread(uid: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let range = REREAD.saturating_sub(RESYNC).as_secs();
+    RESYNC + Duration::from_secs(hasher.finish() % range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_core::cni::{AddResult, Json, Version};
+    use braid_core::dra::device_status::Interface;
+    use braid_core::k8s::ObjectName;
+    use braid_core::k8s::claimed::ClaimedDevice;
+    use braid_core::name::IfName;
+
+    /// Returns a claim with a share, for a pod with this uid.
+    fn claim(share: &str, pod: &str) -> Claim {
+        let share = Share {
+            request: "nic".to_owned(),
+            pool: "n1".to_owned(),
+            device: "eth1".to_owned(),
+            share_id: Some(share.to_owned()),
+            bandwidth: Some(1_000_000),
+        };
+        let pod = ClaimingPod {
+            name: "web".to_owned(),
+            uid: pod.to_owned(),
+        };
+        Claim {
+            name: ObjectName {
+                namespace: "web".to_owned(),
+                name: "nic".to_owned(),
+            },
+            uid: "u".to_owned(),
+            shares: vec![share],
+            configs: Vec::new(),
+            pods: vec![pod],
+        }
+    }
+
+    /// Returns an interface on the share of a claim.
+    fn interfaces(claim: &Claim) -> Interfaces {
+        let result = br#"{"cniVersion":"1.1.0","ips":[{"address":"192.0.2.5/24"}]}"#;
+        let result = Json::parse(result, "test").expect("JSON");
+        let result = AddResult::parse(&result, Version::NEWEST).expect("a result");
+        let share = &claim.shares[0];
+        let device = ClaimedDevice {
+            claim: claim.name.clone(),
+            claim_uid: claim.uid.clone(),
+            request: share.request.clone(),
+            pool: share.pool.clone(),
+            device: share.device.clone(),
+            share_id: share.share_id.clone(),
+        };
+        let name = IfName::parse("net1").expect("a name");
+        Interfaces {
+            attached: vec![(device, Interface::of(&name, &result))],
+            ..Interfaces::default()
+        }
+    }
+
+    #[test]
+    fn a_status_that_somebody_removed_is_written_again() {
+        let claim = claim("s1", "a");
+        let interfaces = interfaces(&claim);
+        let mut now = Instant::now();
+        let mut known = Known::new(&claim, now);
+        assert!(known.is_due(now) && known.is_old(now));
+        known.read("u", Some((claim.clone(), Vec::new())), now);
+        assert!(!known.is_due(now) && !known.is_old(now));
+        let wanted = known.wanted(&interfaces, now, "T1");
+        assert!(wanted.is_new && wanted.is_ready);
+        known.wrote(wanted.status);
+        assert!(!known.wanted(&interfaces, now, "T2").is_new);
+        for _ in 0..2 {
+            now += REREAD;
+            assert!(known.is_due(now) && known.is_old(now));
+            known.read("u", Some((claim.clone(), Vec::new())), now);
+            assert!(known.wanted(&interfaces, now, "T3").is_new);
+        }
+    }
+
+    #[test]
+    fn other_pods_or_shares_in_the_file_begin_another_state() {
+        let known = Known::new(&claim("s1", "a"), Instant::now());
+        let is_of = |share, pod| known.is_of(&claim(share, pod));
+        assert!(is_of("s1", "a"));
+        assert!(!is_of("s2", "a") && !is_of("s1", "b"));
+    }
+
+    #[test]
+    fn claims_of_one_start_are_read_again_a_few_at_a_time() {
+        let mut minutes = [0; 10];
+        for number in 0..200 {
+            let uid = format!("aed5bbdc-6a0b-4a0a-8e3e-{number:012}");
+            let pause = spread(&uid);
+            assert!(pause >= RESYNC && pause < REREAD, "{pause:?}");
+            minutes[usize::try_from(pause.as_secs() / 60).expect("a minute")] += 1;
+        }
+        assert!(minutes.iter().all(|claims| *claims < 40), "{minutes:?}");
+    }
+}
