@@ -92,14 +92,25 @@ impl Node {
         }
         let pod = self.pair.world.create(pod);
         let claim = self.pair.world.create(claim_of(name, keys));
-        let status = self.allocated(&claim, rate, &pod);
+        self.set_status(name, &self.allocated(&claim, rate, &pod));
+        claim
+    }
+
+    /// Changes keys of a claim's status, as the scheduler does.
+    fn set_status(&self, claim: &str, status: &Value) {
         let namespace = &self.pair.world.namespace;
         let patch = format!("--patch={}", json!({"status": status}));
         let more = ["--type=merge", "--subresource=status", &patch];
-        let patched = ["patch", "resourceclaim", name, "-n", namespace];
+        let patched = ["patch", "resourceclaim", claim, "-n", namespace];
         let server = self.pair.world.server;
         server.kubectl(&[&patched, &more[..]].concat(), None);
-        claim
+    }
+
+    /// Deletes an object by force.
+    fn delete(&self, kind: &str, name: &str) {
+        let namespace = &self.pair.world.namespace;
+        let delete = ["delete", kind, name, "-n", namespace, "--force"];
+        self.pair.world.server.kubectl(&delete, None);
     }
 
     /// Creates many claims like [`Node::claim`], in a few requests of kubectl.

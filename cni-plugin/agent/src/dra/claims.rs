@@ -65,6 +65,30 @@ impl Claims {
         .await
     }
 
+    /// Gives a claim to another pod. Returns false if the prepared claim has other devices or parameters,
+    /// or if there is none.
+    pub(super) async fn hand_over(&self, claim: Claim) -> Result<bool, Fault> {
+        self.alone(move |files, stored| {
+            let is_same = |one: &&mut Prepared| {
+                let before = &one.claim;
+                let uses_same =
+                    (&before.shares, &before.configs) == (&claim.shares, &claim.configs);
+                before.uid == claim.uid && uses_same
+            };
+            let Some(one) = stored.whole.iter_mut().find(is_same) else {
+                return Ok(false);
+            };
+            let next = Prepared {
+                uses: one.uses.clone(),
+                claim,
+            };
+            files.write(&next).map_err(|err| failed("write", &err))?;
+            *one = next;
+            Ok(true)
+        })
+        .await
+    }
+
     /// Forgets a claim.
     pub(super) async fn remove(&self, uid: String) -> Result<(), Fault> {
         self.alone(move |files, stored| {
@@ -99,8 +123,8 @@ impl Claims {
         .await
     }
 
-    /// Returns the claims of the pod with this uid. The allocation of a claim does not change while it is
-    /// reserved for a pod.
+    /// Returns the claims that are prepared for the pod with this uid. The allocation of a claim does not
+    /// change while it is reserved for a pod.
     pub(crate) async fn of_pod(&self, pod: String) -> Vec<Claim> {
         let found = self.alone(move |_, stored| {
             let claims = stored.whole.iter().map(|one| &one.claim);

@@ -74,10 +74,7 @@ impl Driver for ClaimDriver {
             }
             Err(fault) => {
                 tracing::warn!(claim = %name, uid = claim.uid, error = %fault, "prepare a claim");
-                self.0.metrics.claim_failed(fault.part.word());
-                if !fault.is_passing {
-                    self.0.tell(seen.as_ref(), &fault);
-                }
+                self.0.count(seen.as_ref(), &fault);
                 Err(fault.message)
             }
         }
@@ -111,7 +108,7 @@ impl Parts {
         let mut pause = SHORT_PAUSE;
         let mut last = Fault::passing(Part::Api, format_args!("no answer within {LONGEST:?}"));
         loop {
-            match timeout_at(end, self.attempt(name, uid, seen)).await {
+            match timeout_at(end, self.attempt(name, uid, Cause::Kubelet, seen)).await {
                 Ok(Err(fault)) if fault.is_passing => last = fault,
                 Ok(done) => return done,
                 Err(_) => return Err(last),
@@ -125,10 +122,39 @@ impl Parts {
         }
     }
 
+    /// Prepares a claim again that another pod got since. If this fails, the file of the claim stays.
+    /// Returns false if it may succeed later.
+    pub(super) async fn renew(&self, claim: &Claim) -> bool {
+        let mut seen = Some(claim.clone());
+        let (name, uid) = (&claim.name, &claim.uid);
+        match self.follow(claim, &mut seen).await {
+            Ok(()) => {
+                tracing::info!(claim = %name, uid, "prepared a claim for its next pod");
+                self.show_traffic().await;
+                true
+            }
+            Err(fault) => {
+                tracing::warn!(claim = %name, uid, error = %fault, "prepare a claim for its next pod");
+                self.count(seen.as_ref(), &fault);
+                !fault.is_passing
+            }
+        }
+    }
+
+    async fn follow(&self, claim: &Claim, seen: &mut Option<Claim>) -> Result<(), Fault> {
+        // A link that the pod has alone may already be in its namespace.
+        if !self.claims.hand_over(claim.clone()).await? {
+            let (name, uid) = (&claim.name, &claim.uid);
+            self.attempt(name, uid, Cause::Allocation, seen).await?;
+        }
+        Ok(())
+    }
+
     async fn attempt(
         &self,
         name: &ObjectName,
         uid: &str,
+        cause: Cause,
         seen: &mut Option<Claim>,
     ) -> Result<Prepared, Fault> {
         let _turn = self.turns.acquire().await;
@@ -150,6 +176,7 @@ impl Parts {
             let node = Arc::clone(&node);
             move |prepared: &[Prepared]| {
                 let (asked, state, nics, conflist) = &*node;
+                cause.refuse_ended(&asked.claim, prepared)?;
                 asked.decide(state, nics, conflist, prepared)
             }
         };
@@ -182,6 +209,14 @@ impl Parts {
         Ok(is_any)
     }
 
+    /// Counts a failed preparation. Publishes an event if it lasts.
+    fn count(&self, claim: Option<&Claim>, fault: &Fault) {
+        self.metrics.claim_failed(fault.part.word());
+        if !fault.is_passing {
+            self.tell(claim, fault);
+        }
+    }
+
     /// Publishes an event about a refused claim on its pod.
     fn tell(&self, claim: Option<&Claim>, fault: &Fault) {
         let Some((claim, pod)) = claim.and_then(|claim| Some((claim, claim.pods.first()?))) else {
@@ -210,6 +245,27 @@ impl Parts {
         if let Err(fault) = self.claims.show(show).await {
             tracing::debug!(error = %fault, "show prepared claims");
         }
+    }
+}
+
+/// Cause of a preparation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A request of the kubelet.
+    Kubelet,
+    /// Another allocation of a prepared claim.
+    Allocation,
+}
+
+impl Cause {
+    /// Refuses another allocation of a claim that the kubelet has ended: nothing would remove its file.
+    fn refuse_ended(self, claim: &Claim, prepared: &[Prepared]) -> Result<(), Fault> {
+        let is_prepared = prepared.iter().any(|one| one.claim.uid == claim.uid);
+        if self == Self::Kubelet || is_prepared {
+            return Ok(());
+        }
+        let ended = format_args!("claim {}: the kubelet has ended it", claim.name);
+        Err(Fault::passing(Part::Claim, ended))
     }
 }
 

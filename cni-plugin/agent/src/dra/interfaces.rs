@@ -1,5 +1,6 @@
 //! Interfaces of running containers on claimed devices, from the records of calls.
 
+use braid_core::dra::claim::Claim;
 use braid_core::dra::device_status::Interface;
 use braid_core::k8s::claimed::ClaimedDevice;
 use braid_node::store::holder::is_alive;
@@ -10,9 +11,17 @@ use std::path::Path;
 /// Interfaces of running containers on claimed devices.
 #[derive(Default)]
 pub(super) struct Interfaces {
-    pub(super) attached: Vec<(ClaimedDevice, Interface)>,
+    pub(super) attached: Vec<Attached>,
     /// Uids of claims while their container is attached or detached.
     pub(super) busy: BTreeSet<String>,
+}
+
+/// Interface of a pod on a claimed device.
+pub(super) struct Attached {
+    /// Uid of the pod; `None` if the runtime has not passed it.
+    pub(super) pod: Option<String>,
+    pub(super) device: ClaimedDevice,
+    pub(super) interface: Interface,
 }
 
 impl Interfaces {
@@ -36,9 +45,38 @@ impl Interfaces {
                 && !attached.is_unsettled
                 && let Some(Ok(result)) = attached.result()
             {
-                let interface = Interface::of(&attached.ifname, &result);
-                self.attached.push((device.clone(), interface));
+                self.attached.push(Attached {
+                    pod: attached.pod().and_then(|pod| pod.uid),
+                    device: device.clone(),
+                    interface: Interface::of(&attached.ifname, &result),
+                });
             }
         }
+    }
+
+    /// Returns the interfaces of the pod that the claim is reserved for.
+    pub(super) fn of(&self, claim: &Claim) -> Vec<(ClaimedDevice, Interface)> {
+        let first = claim.pods.first();
+        let mut found = Vec::new();
+        for one in self.on(&claim.uid) {
+            let is_others = match (first, &one.pod) {
+                (Some(first), Some(pod)) => first.uid != *pod,
+                (None, _) | (_, None) => false,
+            };
+            if !is_others {
+                found.push((one.device.clone(), one.interface.clone()));
+            }
+        }
+        found
+    }
+
+    /// Returns the uids of the pods that have interfaces on the devices of a claim.
+    pub(super) fn pods(&self, claim_uid: &str) -> impl Iterator<Item = &str> {
+        self.on(claim_uid).filter_map(|one| one.pod.as_deref())
+    }
+
+    fn on(&self, claim_uid: &str) -> impl Iterator<Item = &Attached> {
+        let attached = self.attached.iter();
+        attached.filter(move |one| one.device.claim_uid == claim_uid)
     }
 }

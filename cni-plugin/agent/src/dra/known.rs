@@ -1,8 +1,8 @@
 //! Prepared claims as the API server last had them, and when they are read again.
 //!
-//! A claim is read when its file is new, before a later write, and after a failed one. Otherwise it is
-//! read every ten minutes, in case somebody else has changed its status: there is no cheaper way, because
-//! the API server selects claims by namespace and name alone.
+//! A claim is read when its file is new, when another pod has an interface on its devices, before a later
+//! write, and after a failed one. Otherwise it is read every ten minutes, in case somebody else has changed
+//! its status: there is no cheaper way, because the API server selects claims by namespace and name alone.
 
 use super::interfaces::Interfaces;
 use braid_core::dra::claim::{Claim, ClaimingPod, Share};
@@ -37,6 +37,8 @@ struct Reading {
     /// The claim without its parameters, and the status of its devices; `None` if it is not allocated on
     /// this node.
     found: Option<(Claim, Vec<DeviceStatus>)>,
+    /// Pod whose interface was the reason.
+    stranger: Option<String>,
 }
 
 /// Status that a claim should have.
@@ -76,11 +78,25 @@ impl Known {
         last.is_none_or(|last| now.duration_since(last.at) >= OLD)
     }
 
+    /// Returns the uid of a pod that has an interface on the claim's devices, and had not got the claim
+    /// at the last reading. Each is returned until the claim was read for it.
+    pub(super) fn stranger(&self, uid: &str, interfaces: &Interfaces) -> Option<String> {
+        let last = self.last.as_ref();
+        let found = last.and_then(|last| last.found.as_ref());
+        let pods = found.map_or(&self.pods, |(claim, _)| &claim.pods);
+        let known = last.and_then(|last| last.stranger.as_deref());
+        let is_strange =
+            |pod: &&str| Some(*pod) != known && pods.first().is_none_or(|first| first.uid != **pod);
+        let mut pods = interfaces.pods(uid);
+        pods.find(is_strange).map(str::to_owned)
+    }
+
     /// Remembers a reading. `found` is `None` if the claim is not allocated on this node.
     pub(super) fn read(
         &mut self,
         uid: &str,
         found: Option<(Claim, Vec<DeviceStatus>)>,
+        stranger: Option<String>,
         now: Instant,
     ) {
         let pause = if self.last.is_some() {
@@ -93,7 +109,11 @@ impl Known {
             claim.configs = Vec::new();
             (claim, status)
         });
-        self.last = Some(Reading { at: now, found });
+        self.last = Some(Reading {
+            at: now,
+            found,
+            stranger,
+        });
     }
 
     /// Lets the claim be read again after this time.
@@ -112,7 +132,7 @@ impl Known {
                 is_new: false,
             };
         };
-        let status = statuses(claim, &interfaces.attached, before, time);
+        let status = statuses(claim, &interfaces.of(claim), before, time);
         let is_ready = status.iter().all(DeviceStatus::is_ready);
         let is_late = now.duration_since(self.first_seen) >= LATE;
         let is_time = is_ready || !before.is_empty() || is_late;
@@ -143,6 +163,7 @@ fn spread(uid: &str) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::interfaces::Attached;
     use super::*;
     use braid_core::cni::{AddResult, Json, Version};
     use braid_core::dra::device_status::Interface;
@@ -175,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Returns an interface on the share of a claim.
-    fn interfaces(claim: &Claim) -> Interfaces {
+    /// Returns the interface of a pod on the share of a claim.
+    fn interfaces(claim: &Claim, pod: &str) -> Interfaces {
         let result = br#"{"cniVersion":"1.1.0","ips":[{"address":"192.0.2.5/24"}]}"#;
         let result = Json::parse(result, "test").expect("JSON");
         let result = AddResult::parse(&result, Version::NEWEST).expect("a result");
@@ -191,7 +212,11 @@ mod tests {
         };
         let name = IfName::parse("net1").expect("a name");
         Interfaces {
-            attached: vec![(device, Interface::of(&name, &result))],
+            attached: vec![Attached {
+                pod: Some(pod.to_owned()),
+                device,
+                interface: Interface::of(&name, &result),
+            }],
             ..Interfaces::default()
         }
     }
@@ -199,11 +224,11 @@ mod tests {
     #[test]
     fn a_status_that_somebody_removed_is_written_again() {
         let claim = claim("s1", "a");
-        let interfaces = interfaces(&claim);
+        let interfaces = interfaces(&claim, "a");
         let mut now = Instant::now();
         let mut known = Known::new(&claim, now);
         assert!(known.is_due(now) && known.is_old(now));
-        known.read("u", Some((claim.clone(), Vec::new())), now);
+        known.read("u", Some((claim.clone(), Vec::new())), None, now);
         assert!(!known.is_due(now) && !known.is_old(now));
         let wanted = known.wanted(&interfaces, now, "T1");
         assert!(wanted.is_new && wanted.is_ready);
@@ -212,9 +237,41 @@ mod tests {
         for _ in 0..2 {
             now += REREAD;
             assert!(known.is_due(now) && known.is_old(now));
-            known.read("u", Some((claim.clone(), Vec::new())), now);
+            known.read("u", Some((claim.clone(), Vec::new())), None, now);
             assert!(known.wanted(&interfaces, now, "T3").is_new);
         }
+    }
+
+    #[test]
+    fn the_interface_of_another_pod_lets_a_claim_be_read_once() {
+        let (first, next) = (claim("s1", "a"), claim("s2", "b"));
+        let now = Instant::now();
+        let mut known = Known::new(&first, now);
+        known.read("u", Some((first.clone(), Vec::new())), None, now);
+        assert_eq!(known.stranger("u", &interfaces(&first, "a")), None);
+        let interfaces = interfaces(&next, "b");
+        let stranger = known.stranger("u", &interfaces);
+        assert_eq!(stranger.as_deref(), Some("b"));
+        assert!(!known.wanted(&interfaces, now, "T1").is_ready);
+        known.read("u", None, stranger, now);
+        assert_eq!(known.stranger("u", &interfaces), None);
+        known.read("u", Some((next, Vec::new())), None, now);
+        assert_eq!(known.stranger("u", &interfaces), None);
+        assert!(known.wanted(&interfaces, now, "T1").is_ready);
+    }
+
+    #[test]
+    fn the_interface_of_the_last_pod_is_not_that_of_the_next_one() {
+        // A device that a request has alone has no share's id.
+        let [mut last, mut next] = [claim("", "a"), claim("", "b")];
+        for claim in [&mut last, &mut next] {
+            claim.shares[0].share_id = None;
+        }
+        let now = Instant::now();
+        let mut known = Known::new(&last, now);
+        known.read("u", Some((next.clone(), Vec::new())), None, now);
+        let is_ready = |pod| known.wanted(&interfaces(&last, pod), now, "T1").is_ready;
+        assert_eq!(["a", "b"].map(is_ready), [false, true]);
     }
 
     #[test]

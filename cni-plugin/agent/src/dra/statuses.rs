@@ -3,6 +3,9 @@
 //! ```text
 //!  prepared claims, records of containers ─► status ─► differs from the claim's ─► API server
 //! ```
+//!
+//! The status is of the allocation that the API server has. A claim that its next pod got with another one
+//! is prepared again here: the kubelet prepares a claim once.
 
 use super::claims::Stored;
 use super::driver::Parts;
@@ -108,13 +111,14 @@ impl Task {
         }
         let now = Instant::now();
         let known = state(&mut self.known, claim, now);
-        if known.is_due(now) {
-            read(&self.parts, claim, known).await?;
+        let stranger = known.stranger(&claim.uid, interfaces);
+        if known.is_due(now) || stranger.is_some() {
+            read(&self.parts, claim, known, stranger).await?;
         }
         let time = time();
         let mut wanted = known.wanted(interfaces, now, &time);
         if wanted.is_new && known.is_old(now) {
-            read(&self.parts, claim, known).await?;
+            read(&self.parts, claim, known, None).await?;
             wanted = known.wanted(interfaces, now, &time);
         }
         let Wanted {
@@ -152,12 +156,27 @@ fn time() -> String {
     time.as_str().unwrap_or_default().to_owned()
 }
 
-/// Reads a claim. `claim` is from its file.
-async fn read(parts: &Parts, claim: &Claim, known: &mut Known) -> Result<(), String> {
+/// Reads a claim, and prepares it again if the scheduler has allocated it to another pod. `claim` is from
+/// its file.
+async fn read(
+    parts: &Parts,
+    claim: &Claim,
+    known: &mut Known,
+    stranger: Option<String>,
+) -> Result<(), String> {
     let found = parts.objects.status(&claim.name).await;
     let found = found.map_err(|fault| fault.message)?;
     let found = found.filter(|(now, _)| is_here(now, claim));
-    known.read(&claim.uid, found, Instant::now());
+    let next = found.as_ref().filter(|(now, _)| has_next_pod(now, claim));
+    let is_done = match next {
+        Some((now, _)) => parts.renew(now).await,
+        None => true,
+    };
+    let now = Instant::now();
+    known.read(&claim.uid, found, stranger, now);
+    if !is_done {
+        known.read_in(RESYNC, now);
+    }
     Ok(())
 }
 
@@ -166,4 +185,10 @@ fn is_here(now: &Claim, file: &Claim) -> bool {
     let pool = file.shares.first().map(|share| &share.pool);
     let is_of_node = |share: &Share| Some(&share.pool) == pool;
     now.uid == file.uid && !now.shares.is_empty() && now.shares.iter().all(is_of_node)
+}
+
+/// True if another pod has got the claim since its file was written.
+fn has_next_pod(now: &Claim, file: &Claim) -> bool {
+    let (next, last) = (now.pods.first(), file.pods.first());
+    next.is_some() && (next, &now.shares) != (last, &file.shares)
 }

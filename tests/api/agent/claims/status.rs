@@ -1,7 +1,7 @@
 //! Status of claimed devices, and the health of devices.
 
 use super::kubelet::{HEALTHY, UNHEALTHY};
-use super::{Node, SHARE};
+use super::{Node, SHARE, claim_of, prepared};
 use crate::agent::{CONFLIST, await_true, serde_json_of};
 use crate::json;
 use braid_tests::{Call, Ns, Value};
@@ -125,6 +125,138 @@ fn the_status_of_a_claim_follows_its_pod() {
     await_true("no interface", || {
         condition(&node.get_claim("web")) == ["False", "NotAttached"]
     });
+    kubelet.unprepare(&claim);
+}
+
+/// Lets the scheduler take a claim from a pod that was deleted by force, and allocate it to the next pod.
+/// `change` edits the allocated device.
+fn allocate_anew(node: &Node, claim: &Value, pods: [&str; 2], change: impl FnOnce(&mut Value)) {
+    let [last, next] = pods;
+    node.delete("pod", last);
+    let none = json!({"allocation": null, "reservedFor": null, "devices": null});
+    let name = claim["metadata"]["name"].as_str().expect("a name");
+    node.set_status(name, &none);
+    let mut pod = node.pod_of(next);
+    pod["spec"]["resourceClaims"][0]["resourceClaimName"] = name.into();
+    let pod = node.pair.world.create(pod);
+    let mut status = node.allocated(claim, "300M", &pod);
+    change(&mut status["allocation"]["devices"]["results"][0]);
+    node.set_status(name, &status);
+}
+
+/// Returns the pod and the rate in the file of a prepared claim.
+fn file_of(claim: &Value) -> (String, Value) {
+    let file = prepared(claim);
+    let pod = file["claim"]["pods"][0]["name"].as_str();
+    (
+        pod.expect("a pod").to_owned(),
+        file["uses"][0]["rate"].clone(),
+    )
+}
+
+#[test]
+fn a_claim_with_a_new_allocation_follows_its_next_pod() {
+    let Some(node) = Node::new("claims-anew", 227) else {
+        return;
+    };
+    node.allow_status();
+    let (_agent, kubelet) = node.start();
+    let network = json!({"type": "macvlan", "ipam": {"type": "static"}});
+    let keys = json!({"interface": "data0", "ips": [ADDRESS], "network": network});
+    let claim = node.claim("nic", "100M", &keys);
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
+    let (_ns, call) = node.runtime("nic");
+    call.add().result();
+    let is_attached = |share: &str| {
+        let claim = node.get_claim("nic");
+        condition(&claim) == ["True", "Attached"]
+            && claim["status"]["devices"][0]["shareID"] == share
+    };
+    await_true("a status", || is_attached(SHARE));
+    call.del().ok();
+
+    // The kubelet does not prepare the claim for the next pod.
+    let second = "0b0f6c0e-6a0b-4a0a-8e3e-0f1f0c0a0b0c";
+    allocate_anew(&node, &claim, ["nic", "second"], |device| {
+        device["shareID"] = second.into();
+    });
+    let (_ns, call) = node.runtime("second");
+    call.add().result();
+    await_true("a status of the second pod", || is_attached(second));
+    assert_eq!(file_of(&claim), ("second".to_owned(), json!(300_000_000)));
+    call.del().ok();
+
+    // It prepares the claim for this one.
+    let third = "1c1f6c0e-6a0b-4a0a-8e3e-0f1f0c0a0b0c";
+    allocate_anew(&node, &claim, ["second", "third"], |device| {
+        device["shareID"] = third.into();
+        device["consumedCapacity"]["bandwidth"] = "200M".into();
+    });
+    kubelet.prepare_one(&claim).expect("devices");
+    let (_ns, call) = node.runtime("third");
+    call.add().result();
+    await_true("a status of the third pod", || is_attached(third));
+    assert_eq!(file_of(&claim), ("third".to_owned(), json!(200_000_000)));
+
+    // This allocation exceeds the link: the status is written, and the file stays.
+    call.del().ok();
+    let fourth = "2d2f6c0e-6a0b-4a0a-8e3e-0f1f0c0a0b0c";
+    allocate_anew(&node, &claim, ["third", "fourth"], |device| {
+        device["shareID"] = fourth.into();
+        device["consumedCapacity"]["bandwidth"] = "2G".into();
+    });
+    let (_ns, call) = node.runtime("fourth");
+    call.add().result();
+    await_true("a status of the fourth pod", || is_attached(fourth));
+    await_true("an event", || node.refusal("fourth").is_some());
+    assert_eq!(file_of(&claim), ("third".to_owned(), json!(200_000_000)));
+    call.del().ok();
+    kubelet.unprepare(&claim);
+}
+
+#[test]
+fn a_whole_link_has_a_status_for_each_pod_of_its_claim() {
+    let Some(node) = Node::new("claims-whole", 228) else {
+        return;
+    };
+    node.allow_status();
+    let (_agent, kubelet) = node.start();
+    let whole = |device: &mut Value| {
+        device["device"] = "nic0-whole".into();
+        let device = device.as_object_mut().expect("an object");
+        device.remove("shareID");
+        device.remove("consumedCapacity");
+    };
+    let world = &node.pair.world;
+    let pod = world.create(node.pod_of("nic"));
+    let keys = json!({"interface": "data0", "ips": [ADDRESS]});
+    let claim = world.create(claim_of("nic", &keys));
+    let mut status = node.allocated(&claim, "1M", &pod);
+    whole(&mut status["allocation"]["devices"]["results"][0]);
+    node.set_status("nic", &status);
+    kubelet.prepare_one(&claim).expect("devices");
+    let (_ns, call) = node.runtime("nic");
+    call.add().result();
+    let is_attached = || condition(&node.get_claim("nic")) == ["True", "Attached"];
+    await_true("a status", is_attached);
+    call.del().ok();
+    allocate_anew(&node, &claim, ["nic", "second"], whole);
+    assert!(!is_attached());
+    kubelet.prepare_one(&claim).expect("devices");
+    let (_ns, call) = node.runtime("second");
+    call.add().result();
+    await_true("a status of the second pod", is_attached);
+    assert_eq!(file_of(&claim), ("second".to_owned(), Value::Null));
+    call.del().ok();
+
+    // The kubelet does not prepare the claim for the next pod.
+    allocate_anew(&node, &claim, ["second", "third"], whole);
+    assert!(!is_attached());
+    let (_ns, call) = node.runtime("third");
+    call.add().result();
+    await_true("a status of the third pod", is_attached);
+    assert_eq!(file_of(&claim), ("third".to_owned(), Value::Null));
+    call.del().ok();
     kubelet.unprepare(&claim);
 }
 
