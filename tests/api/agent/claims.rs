@@ -9,7 +9,8 @@ use super::node::configure;
 use super::sizes::judge;
 use super::socket::allow_objects;
 use super::{Agent, Pair, await_true, is_ready};
-use crate::json;
+use crate::proxy::Fault;
+use crate::{World, json};
 use braid_tests::Value;
 use kubelet::{Device, Kubelet};
 use std::fs;
@@ -34,7 +35,10 @@ struct Node {
 
 impl Node {
     fn new(test: &str, net: u8) -> Option<Self> {
-        let pair = Pair::new(test, net)?;
+        Some(Self::of(Pair::new(test, net)?))
+    }
+
+    fn of(pair: Pair) -> Self {
         let host = pair.world.sandbox.host();
         host.run("ip link add nic0 type veth peer name far0");
         for link in ["nic0", "far0"] {
@@ -45,7 +49,7 @@ impl Node {
         let node = Self { pair };
         let verbs = "list,watch,create,update,delete";
         node.allow("slices", verbs, "resourceslices");
-        Some(node)
+        node
     }
 
     /// Gives the agent rights to a kind of the group `resource.k8s.io`.
@@ -406,6 +410,31 @@ fn a_claim_that_the_api_has_ended_keeps_no_bandwidth() {
     assert!(file(&first).exists());
     kubelet.unprepare(&first);
     kubelet.unprepare(&second);
+    agent.kill();
+}
+
+#[test]
+fn many_claims_that_the_api_has_ended_do_not_delay_another_one() {
+    let far = Fault::Delay(Duration::from_millis(100));
+    let world = World::with("claims-far", Vec::new(), far);
+    let Some(node) = world.map(|world| Node::of(Pair::of_net(world, 229))) else {
+        return;
+    };
+    node.allow("claims", "get", "resourceclaims");
+    let (agent, kubelet) = node.start();
+    let ended = node.claims(60, "10M");
+    let all: Vec<&Value> = ended.iter().collect();
+    let answers = kubelet.prepare(&all);
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    let namespace = &node.pair.world.namespace;
+    let delete = ["delete", "resourceclaims", "--all", "-n", namespace];
+    node.pair.world.server.kubectl(&delete, None);
+    let claim = node.claim("nic", "900M", &json!({}));
+    let start = Instant::now();
+    assert_eq!(kubelet.prepare_one(&claim), Ok(node.devices()));
+    // One after the other, the requests take 12 seconds.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
     agent.kill();
 }
 

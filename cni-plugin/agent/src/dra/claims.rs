@@ -100,11 +100,12 @@ impl Claims {
         .await
     }
 
-    /// Lets these claims use no links. Their files stay until the kubelet ends them.
-    pub(super) async fn release(&self, uids: Vec<String>) -> Result<(), Fault> {
+    /// Lets these claims use no links, unless they were prepared anew. Their files stay until the kubelet
+    /// ends them.
+    pub(super) async fn release(&self, ended: Vec<Claim>) -> Result<(), Fault> {
         self.alone(move |files, stored| {
             for one in &mut stored.whole {
-                if uids.contains(&one.claim.uid) {
+                if ended.contains(&one.claim) {
                     one.uses.clear();
                     files.write(one).map_err(|err| failed("write", &err))?;
                 }

@@ -22,7 +22,7 @@ use braid_core::k8s::settings::Settings;
 use braid_core::k8s::source::{Event, Severity};
 use braid_core::k8s::{Nad, ObjectName, names};
 use braid_node::attach::call_conf;
-use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::stream::{BoxStream, StreamExt, TryStreamExt, iter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 const LONGEST: Duration = Duration::from_secs(40);
 /// Preparations that work at the same time.
 pub(super) const TURNS: usize = 8;
+/// Prepared claims that are read from the API server at the same time.
+const CONCURRENT: usize = 8;
 /// First and longest pause before another attempt.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 const LONG_PAUSE: Duration = Duration::from_secs(2);
@@ -192,21 +194,25 @@ impl Parts {
     /// the claims of a pod that was deleted by force later, and may have forgotten them. Returns true if
     /// any were released.
     async fn release_ended(&self, uid: &str) -> Result<bool, Fault> {
-        let mut ended = Vec::new();
-        for Prepared { claim, uses } in self.claims.read().await?.whole {
-            if claim.uid == uid || uses.is_empty() {
-                continue;
-            }
-            let now = self.objects.claim(&claim.name).await?;
-            let is_here = |now: &Claim| now.uid == claim.uid && now.shares == claim.shares;
-            if !now.as_ref().is_some_and(is_here) {
-                tracing::info!(claim = %claim.name, uid = claim.uid, "released the links of a claim");
-                ended.push(claim.uid);
-            }
+        let mut others = self.claims.read().await?.whole;
+        others.retain(|one| one.claim.uid != uid && !one.uses.is_empty());
+        let ended = others.into_iter().map(|one| self.if_ended(one.claim));
+        let ended = iter(ended).buffer_unordered(CONCURRENT);
+        let ended: Vec<Option<Claim>> = ended.try_collect().await?;
+        let ended: Vec<Claim> = ended.into_iter().flatten().collect();
+        for claim in &ended {
+            tracing::info!(claim = %claim.name, uid = claim.uid, "released the links of a claim");
         }
         let is_any = !ended.is_empty();
         self.claims.release(ended).await?;
         Ok(is_any)
+    }
+
+    /// Returns a prepared claim if the API server no longer allocates it here.
+    async fn if_ended(&self, claim: Claim) -> Result<Option<Claim>, Fault> {
+        let now = self.objects.claim(&claim.name).await?;
+        let is_here = |now: Claim| now.uid == claim.uid && now.shares == claim.shares;
+        Ok((!now.is_some_and(is_here)).then_some(claim))
     }
 
     /// Counts a failed preparation. Publishes an event if it lasts.
