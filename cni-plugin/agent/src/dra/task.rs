@@ -16,8 +16,9 @@ use crate::repair::watch::Watch;
 use crate::serve::reports::Reports;
 use crate::serve::store::Store;
 use braid_core::dra::device::{self, Form};
-use braid_core::dra::nic::{Nic, offers};
+use braid_core::dra::nic::{Nic, Refusal, offers};
 use braid_core::dra::slice::{self, Change, Owner, Slice};
+use braid_core::name::IfName;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,9 +204,7 @@ impl Task {
             state.alone = alone;
         });
         let (offers, refused) = offers(&nics, &self.wish.settings);
-        let refused = refused.iter();
-        let refused = refused.map(|(link, why)| format!("link {link} is not offered: {why}"));
-        let mut sentences: BTreeSet<String> = refused.collect();
+        let mut sentences = sentences(offers.len(), &refused);
         let contents = slice::contents(&owner.name, &offers);
         let cut = "the API server leaves out a part of ResourceSlices: features of it are off";
         let is_known = |(known, slices): &(Vec<Value>, Vec<Slice>)| {
@@ -245,6 +244,18 @@ impl Task {
     }
 }
 
+/// Returns sentences about links that are not offered.
+fn sentences(offered: usize, refused: &[(&IfName, Refusal)]) -> BTreeSet<String> {
+    let refused = refused.iter();
+    let refused = refused.map(|(link, why)| format!("link {link} is not offered: {why}"));
+    let mut all: BTreeSet<String> = refused.collect();
+    if offered == 0 && all.is_empty() {
+        let why = "no devices are offered: dra.include and dra.exclude leave no link of the node";
+        all.insert(why.to_owned());
+    }
+    all
+}
+
 /// Keeps the speeds of links, and gives a link without a carrier the speed that it had. After a start
 /// of the agent, the slices have it.
 fn remember(nics: &mut [Nic], speeds: &mut BTreeMap<u32, u32>, present: &[Slice]) {
@@ -263,9 +274,22 @@ fn remember(nics: &mut [Nic], speeds: &mut BTreeMap<u32, u32>, present: &[Slice]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_core::name::{IfName, Mac};
+    use braid_core::name::Mac;
     use braid_core::plan::facts::LinkFact;
     use serde_json::json;
+
+    #[test]
+    fn a_node_without_an_included_link_says_so() {
+        let link = IfName::parse("eth1").expect("a name");
+        assert_eq!(sentences(1, &[]), BTreeSet::new());
+        let of = |refused: &[_]| sentences(0, refused).into_iter().collect::<Vec<_>>();
+        assert!(of(&[])[0].starts_with("no devices are offered: "));
+        let refused = [(&link, Refusal::NoMac)];
+        assert_eq!(
+            of(&refused),
+            ["link eth1 is not offered: it has no hardware address"]
+        );
+    }
 
     #[test]
     fn a_link_without_a_carrier_keeps_its_speed() {
