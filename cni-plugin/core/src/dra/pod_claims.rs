@@ -3,6 +3,7 @@
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, Kind};
 use crate::k8s::names;
+use std::collections::BTreeSet;
 
 /// Maximum number of claims of a pod.
 const MAX_CLAIMS: usize = 256;
@@ -14,8 +15,8 @@ pub struct PodClaims {
     pub uid: String,
     /// True if the pod is in the node's network namespace.
     pub is_host_network: bool,
-    /// Names of its claims, in the order of `spec.resourceClaims`, then the claim that the scheduler
-    /// made for extended resources.
+    /// Names of its claims, each once, in the order of `spec.resourceClaims`, then the claim that the
+    /// scheduler made for extended resources.
     pub names: Vec<String>,
 }
 
@@ -37,6 +38,9 @@ impl PodClaims {
         if let Some(extended) = status.object("extendedResourceClaimStatus")? {
             names.extend(extended.text("resourceClaimName")?.map(str::to_owned));
         }
+        // Two items of `resourceClaims` may name one claim, each for other containers.
+        let mut known = BTreeSet::new();
+        names.retain(|name| known.insert(name.clone()));
         if let Some(name) = names.iter().find(|name| !names::is_object(name)) {
             let name = shortened(name);
             return Err(Error::decode(format!(
@@ -105,6 +109,14 @@ mod tests {
         assert_eq!((pod.uid.as_str(), pod.is_host_network), ("u", false));
         assert_eq!(pod.refuse_host_network(), Ok(()));
         assert_eq!(parsed("", "").expect("a pod").names, [""; 0]);
+    }
+
+    #[test]
+    fn claim_that_a_pod_names_twice_is_one_claim() {
+        let spec = r#""resourceClaims":[{"name":"x","resourceClaimName":"b"},{"name":"y","resourceClaimName":"a"},
+            {"name":"z","resourceClaimName":"b"}]"#;
+        let status = r#""extendedResourceClaimStatus":{"resourceClaimName":"a"}"#;
+        assert_eq!(parsed(spec, status).expect("a pod").names, ["b", "a"]);
     }
 
     #[test]
