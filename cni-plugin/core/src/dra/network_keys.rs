@@ -31,6 +31,8 @@ const OF_CLASS: [&str; 6] = [
     "name",
     "plugins",
 ];
+/// Keys of a claim beside a class's type that is not one of [`KINDS`].
+const BESIDE_OTHER_KIND: [&str; 2] = ["mtu", "ipam"];
 /// Keys in `ipam` that only a class may have. They name files of the node.
 const IPAM_OF_CLASS: [&str; 6] = [
     "configuration_path",
@@ -78,6 +80,19 @@ pub fn check(network: &Json, is_of_class: bool) -> Result<(), Error> {
         Some(ipam) => check_ipam(ipam).map_err(|error| error.context("\"ipam\"").at_key("ipam")),
         None => Ok(()),
     }
+}
+
+/// Refuses keys that a claim must not set in the network of a class with the type `kind`, which is not
+/// one of [`KINDS`]. They could name another link, a file or a program.
+pub fn check_beside(kind: &str, network: &Json) -> Result<(), Error> {
+    for (key, value) in network.fields() {
+        if !BESIDE_OTHER_KIND.contains(&key.as_str()) {
+            let (kind, keys) = (shortened(kind), BESIDE_OTHER_KIND.join(" and "));
+            let why = format!("with type {kind:?} of the class, a claim may set only {keys}");
+            return Err(refused(key, value, why));
+        }
+    }
+    Ok(())
 }
 
 fn check_plugin(plugin: &Json) -> Result<(), Error> {

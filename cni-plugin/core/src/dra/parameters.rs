@@ -4,15 +4,16 @@
 //! ```text
 //!  configs of the class ─► configs of the claim ─► Parameters of a request
 //!  interface, ips, mac: the last one;  network: key by key;  nad: replaces network, and vice versa
+//!  network of a class with a type that claims can't have: the claim's mtu and ipam, or its own network
 //! ```
 
 use super::claim::Config;
-use super::network_keys;
+use super::network_keys::{self, KINDS};
 use crate::cni::address::{parse_cidr, parse_ip};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json};
 use crate::k8s::selection::interface_name;
-use crate::k8s::{ObjectName, names};
+use crate::k8s::{ObjectName, names, text_at};
 use crate::name::{IfName, Mac};
 use serde::{Deserialize, Serialize};
 
@@ -118,12 +119,28 @@ impl Parameters {
     }
 
     fn merged(request: &str, configs: &[Config]) -> Result<Self, Error> {
+        let mut merged = Self::of_source(request, configs, true)?;
+        let own = Self::of_source(request, configs, false)?;
+        if let (Some(class), Some(network)) = (&merged.network, &own.network)
+            && let Some(kind) = other_kind(class)
+        {
+            if network.text("type")?.is_some() {
+                merged.network = None;
+            } else {
+                network_keys::check_beside(kind, network)
+                    .map_err(|error| error.context("\"network\"").at_key("network"))?;
+            }
+        }
+        merged.merge(own)?;
+        Ok(merged)
+    }
+
+    /// Returns the parameters that the class alone, or the claim alone, has for a request.
+    fn of_source(request: &str, configs: &[Config], is_of_class: bool) -> Result<Self, Error> {
         let mut merged = Self::default();
-        for is_of_class in [true, false] {
-            for config in configs {
-                if config.is_of_class == is_of_class && config.is_for(request) {
-                    merged.merge(Self::parse(&config.parameters, is_of_class)?)?;
-                }
+        for config in configs {
+            if config.is_of_class == is_of_class && config.is_for(request) {
+                merged.merge(Self::parse(&config.parameters, is_of_class)?)?;
             }
         }
         Ok(merged)
@@ -156,6 +173,13 @@ impl Parameters {
         }
         Ok(())
     }
+}
+
+/// Returns the type of a class's network that is not one of a claim. Its plugin may read files and
+/// start programs by any key.
+fn other_kind(network: &Json) -> Option<&str> {
+    let kind = text_at(network, "type").filter(|kind| !KINDS.contains(kind));
+    kind.filter(|_| network.get(PLUGINS).is_none())
 }
 
 /// Sets the keys of `later` in `network`. A key of a single plugin would have no effect on a list.

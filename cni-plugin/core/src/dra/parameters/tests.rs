@@ -168,3 +168,65 @@ fn only_a_class_has_a_list_of_plugins() {
         r#"request "nic": "network": the class has a list of plugins, so no key of it can be changed"#
     );
 }
+
+/// Returns the network that a claim has over the network of a class.
+fn network_over(class: &str, claims: &[&str]) -> Result<String, String> {
+    let network =
+        |is_of_class, keys: &str| config(is_of_class, &[], &format!(r#""network":{keys}"#));
+    let mut configs = vec![network(true, class)];
+    configs.extend(claims.iter().map(|keys| network(false, keys)));
+    let parameters = Parameters::effective("nic", &configs).map_err(|error| error.msg)?;
+    Ok(parameters.network.expect("a network").sorted().to_string())
+}
+
+#[test]
+fn claim_keeps_the_keys_of_a_class_with_a_type_that_claims_cannot_have() {
+    let bridge = r#"{"type":"bridge","bridge":"br-tenants"}"#;
+    assert_eq!(
+        network_over(bridge, &[r#"{"mtu":1400,"ipam":{"type":"dhcp"}}"#]),
+        Ok(
+            r#"{"bridge":"br-tenants","ipam":{"type":"dhcp"},"mtu":1400,"type":"bridge"}"#
+                .to_owned()
+        )
+    );
+    let other = r#"{"type":"calico"}"#;
+    for (class, claim, message) in [
+        (
+            bridge,
+            r#"{"bridge":"br-node"}"#,
+            r#""bridge": "br-node": with type "bridge" of the class, a claim may set only mtu and ipam"#,
+        ),
+        (
+            bridge,
+            r#"{"mtu":1400,"isGateway":true}"#,
+            r#""isGateway": true: with type "bridge" of the class, a claim may set only mtu and ipam"#,
+        ),
+        (
+            other,
+            r#"{"MTU":1400}"#,
+            r#""MTU": 1400: with type "calico" of the class, a claim may set only mtu and ipam"#,
+        ),
+        (
+            other,
+            r#"{"type":null}"#,
+            r#""type": null: with type "calico" of the class, a claim may set only mtu and ipam"#,
+        ),
+    ] {
+        let message = format!(r#"request "nic": "network": {message}"#);
+        assert_eq!(network_over(class, &[claim]), Err(message));
+    }
+}
+
+#[test]
+fn claim_with_a_type_of_its_own_has_no_key_of_such_a_class() {
+    let bridge = r#"{"type":"bridge","bridge":"br-tenants","ipam":{"type":"dhcp"}}"#;
+    assert_eq!(
+        network_over(bridge, &[r#"{"mtu":1400}"#, r#"{"type":"macvlan"}"#]),
+        Ok(r#"{"mtu":1400,"type":"macvlan"}"#.to_owned())
+    );
+    let vlan = r#"{"type":"vlan","vlanId":7}"#;
+    assert_eq!(
+        network_over(vlan, &[r#"{"type":"ipvlan"}"#]),
+        Ok(r#"{"type":"ipvlan","vlanId":7}"#.to_owned())
+    );
+}
