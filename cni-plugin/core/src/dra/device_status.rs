@@ -137,6 +137,8 @@ pub fn statuses(
         let is_it = |device: &ClaimedDevice| {
             device.claim_uid == claim.uid
                 && device.request == share.request
+                && device.pool == share.pool
+                && device.device == share.device
                 && device.share_id == share.share_id
         };
         let found = attached.iter().find(|(device, _)| is_it(device));
@@ -260,6 +262,23 @@ mod tests {
             })
         );
         assert_eq!(of_object(&patch), statuses, "a round trip");
+    }
+
+    #[test]
+    fn each_whole_device_of_a_request_has_its_interface() {
+        let mut claim = claim();
+        for (share, device) in claim.shares.iter_mut().zip(["eth1-whole", "eth2-whole"]) {
+            share.request = "a".to_owned();
+            share.device = device.to_owned();
+            share.share_id = None;
+        }
+        let second = [attached(&claim, 1)];
+        let ready = statuses(&claim, &second, &[], "T1");
+        let ready: Vec<bool> = ready.iter().map(DeviceStatus::is_ready).collect();
+        assert_eq!(ready, [false, true]);
+        claim.shares[1].pool = "n2".to_owned();
+        let of_other_pool = statuses(&claim, &second, &[], "T1");
+        assert!(of_other_pool.iter().all(|status| !status.is_ready()));
     }
 
     #[test]
