@@ -199,6 +199,11 @@ fn network(
         let is_of_annotation = !is_default && wanted.claimed.is_none();
         requests = is_of_annotation.then(|| selection.requests());
         refuse_two_sources(&selection, is_default)?;
+        let rules = Rules {
+            // Parameters of a claim need no capabilities, and its preparation has accepted them.
+            is_strict: rules.is_strict && wanted.claimed.is_none(),
+            ..rules
+        };
         cni_args = request::serve(&selection, &mut definition, rules)?;
         for (capability, _, value) in selection.runtime_config() {
             runtime_config.set(capability, value);

@@ -271,6 +271,18 @@ fn interfaces_are_numbered_after_the_networks_of_annotations() {
 }
 
 #[test]
+fn parameters_need_no_capabilities_where_annotations_do() {
+    let keys = r#","network":{"type":"foreign","ipam":{"type":"other"}},"mac":"02:00:00:00:00:01","ips":["192.0.2.5/24"]"#;
+    let claims = [claim("a", &["eth1"], true, keys)];
+    for is_strict in [false, true] {
+        let networks = networks(&claims, is_strict).expect("networks");
+        let args = [("MAC", "02:00:00:00:00:01"), ("IP", "192.0.2.5/24")];
+        let args = args.map(|(key, value)| (key, value.to_owned()));
+        assert_eq!(networks[2].cni_args, args);
+    }
+}
+
+#[test]
 fn rate_of_a_claim_is_the_limit_in_both_directions() {
     let networks = networks(&[claim("a", &["eth1"], false, "")], true).expect("networks");
     let conf = networks[2].conf().expect("a configuration");
