@@ -175,6 +175,18 @@ fn links_are_offered_and_their_changes_are_followed() {
 }
 
 #[test]
+fn a_link_with_a_labelled_address_is_not_offered_whole() {
+    let Some(node) = Node::new("slices-label", 219) else {
+        return;
+    };
+    let host = node.pair.world.sandbox.host();
+    host.run("ip addr add 198.51.100.5/24 dev nic0 label nic0:vip");
+    let _agent = node.start();
+    node.await_soon("devices", |node| !node.names().is_empty());
+    assert_eq!(node.names(), ["nic0", "other"]);
+}
+
+#[test]
 fn a_macvlan_over_an_offered_link_is_offered_only_by_its_name() {
     let Some(node) = Node::new("slices-over", 230) else {
         return;

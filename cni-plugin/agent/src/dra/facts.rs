@@ -4,13 +4,12 @@ use crate::error::Error;
 use braid_core::dra::nic::{self, Device, Nic};
 use braid_core::dra::settings::Settings;
 use braid_core::name::IfName;
-use braid_core::plan::facts::LinkFact;
+use braid_core::plan::facts::{AddrFact, LinkFact};
+use braid_node::effect::addr;
 use braid_node::kernel::link;
 use braid_node::sys::carrier::speed_mbit;
 use braid_node::sys::netlink::Socket;
 use braid_node::sys::release::is_at_least;
-use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::SockaddrStorage;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -35,7 +34,8 @@ fn read(settings: &Settings) -> Result<Vec<Nic>, Error> {
     let failed = |err: &dyn std::fmt::Display| Error::new("read the node's links", err);
     let mut socket = Socket::route().map_err(|err| failed(&err))?;
     let links = link::list(&mut socket).map_err(|err| failed(&err))?;
-    let uplinks = uplinks().map_err(|err| failed(&err))?;
+    let addrs = addr::list(&mut socket, 0).map_err(|err| failed(&err))?;
+    let uplinks = uplinks(&addrs);
     let mut nics = Vec::new();
     for (name, fact) in links {
         let Ok(name) = IfName::parse(&name) else {
@@ -43,7 +43,7 @@ fn read(settings: &Settings) -> Result<Vec<Nic>, Error> {
         };
         nics.push(Nic {
             device: device(&name, &fact),
-            is_uplink: uplinks.contains(name.as_str()),
+            is_uplink: uplinks.contains(&fact.index),
             name,
             fact,
             speed_mbit: None,
@@ -63,17 +63,11 @@ fn read(settings: &Settings) -> Result<Vec<Nic>, Error> {
     Ok(nics)
 }
 
-/// Returns the names of the links that have an address which other hosts may use: of the Node, of its routes,
-/// of its storage. A pod with such a link alone would take the address from the node.
-fn uplinks() -> nix::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    for found in getifaddrs()? {
-        let address = found.address.as_ref().and_then(ip);
-        if address.is_some_and(is_used) {
-            names.insert(found.interface_name);
-        }
-    }
-    Ok(names)
+/// Returns the indexes of the links that have an address which other hosts may use: of the Node, of its
+/// routes, of its storage. A pod with such a link alone would take the address from the node.
+fn uplinks(addrs: &[(u32, AddrFact)]) -> BTreeSet<u32> {
+    let used = addrs.iter().filter(|(_, addr)| is_used(addr.net.addr()));
+    used.map(|(index, _)| *index).collect()
 }
 
 fn is_used(address: IpAddr) -> bool {
@@ -81,11 +75,6 @@ fn is_used(address: IpAddr) -> bool {
         IpAddr::V4(address) => !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local(),
     }
-}
-
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip())))
 }
 
 /// Returns the device behind a link; `None` if the link is virtual.
