@@ -7,6 +7,7 @@
 use super::interfaces::Interfaces;
 use braid_core::dra::claim::{Claim, ClaimingPod, Share};
 use braid_core::dra::device_status::{DeviceStatus, statuses};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,8 +38,8 @@ struct Reading {
     /// The claim without its parameters, and the status of its devices; `None` if it is not allocated on
     /// this node.
     found: Option<(Claim, Vec<DeviceStatus>)>,
-    /// Pod whose interface was the reason.
-    stranger: Option<String>,
+    /// Uids of the pods that had interfaces on the claim's devices.
+    pods: BTreeSet<String>,
 }
 
 /// Status that a claim should have.
@@ -78,25 +79,26 @@ impl Known {
         last.is_none_or(|last| now.duration_since(last.at) >= OLD)
     }
 
-    /// Returns the uid of a pod that has an interface on the claim's devices, and had not got the claim
-    /// at the last reading. Each is returned until the claim was read for it.
-    pub(super) fn stranger(&self, uid: &str, interfaces: &Interfaces) -> Option<String> {
+    /// True if a pod has an interface on the claim's devices, and had neither the claim nor an interface at
+    /// the last reading.
+    pub(super) fn has_stranger(&self, uid: &str, interfaces: &Interfaces) -> bool {
         let last = self.last.as_ref();
         let found = last.and_then(|last| last.found.as_ref());
-        let pods = found.map_or(&self.pods, |(claim, _)| &claim.pods);
-        let known = last.and_then(|last| last.stranger.as_deref());
-        let is_strange =
-            |pod: &&str| Some(*pod) != known && pods.first().is_none_or(|first| first.uid != **pod);
-        let mut pods = interfaces.pods(uid);
-        pods.find(is_strange).map(str::to_owned)
+        let first = found.map_or(&self.pods, |(claim, _)| &claim.pods).first();
+        let is_known = |pod: &str| {
+            first.is_some_and(|first| first.uid == pod)
+                || last.is_some_and(|last| last.pods.contains(pod))
+        };
+        !interfaces.pods(uid).all(is_known)
     }
 
-    /// Remembers a reading. `found` is `None` if the claim is not allocated on this node.
+    /// Remembers a reading. `found` is `None` if the claim is not allocated on this node. `interfaces` are
+    /// those before the reading.
     pub(super) fn read(
         &mut self,
         uid: &str,
         found: Option<(Claim, Vec<DeviceStatus>)>,
-        stranger: Option<String>,
+        interfaces: &Interfaces,
         now: Instant,
     ) {
         let pause = if self.last.is_some() {
@@ -112,7 +114,7 @@ impl Known {
         self.last = Some(Reading {
             at: now,
             found,
-            stranger,
+            pods: interfaces.pods(uid).map(str::to_owned).collect(),
         });
     }
 
@@ -228,7 +230,7 @@ mod tests {
         let mut now = Instant::now();
         let mut known = Known::new(&claim, now);
         assert!(known.is_due(now) && known.is_old(now));
-        known.read("u", Some((claim.clone(), Vec::new())), None, now);
+        known.read("u", Some((claim.clone(), Vec::new())), &interfaces, now);
         assert!(!known.is_due(now) && !known.is_old(now));
         let wanted = known.wanted(&interfaces, now, "T1");
         assert!(wanted.is_new && wanted.is_ready);
@@ -237,7 +239,7 @@ mod tests {
         for _ in 0..2 {
             now += REREAD;
             assert!(known.is_due(now) && known.is_old(now));
-            known.read("u", Some((claim.clone(), Vec::new())), None, now);
+            known.read("u", Some((claim.clone(), Vec::new())), &interfaces, now);
             assert!(known.wanted(&interfaces, now, "T3").is_new);
         }
     }
@@ -247,17 +249,29 @@ mod tests {
         let (first, next) = (claim("s1", "a"), claim("s2", "b"));
         let now = Instant::now();
         let mut known = Known::new(&first, now);
-        known.read("u", Some((first.clone(), Vec::new())), None, now);
-        assert_eq!(known.stranger("u", &interfaces(&first, "a")), None);
+        let before = interfaces(&first, "a");
+        known.read("u", Some((first, Vec::new())), &before, now);
+        assert!(!known.has_stranger("u", &before));
         let interfaces = interfaces(&next, "b");
-        let stranger = known.stranger("u", &interfaces);
-        assert_eq!(stranger.as_deref(), Some("b"));
+        assert!(known.has_stranger("u", &interfaces));
         assert!(!known.wanted(&interfaces, now, "T1").is_ready);
-        known.read("u", None, stranger, now);
-        assert_eq!(known.stranger("u", &interfaces), None);
-        known.read("u", Some((next, Vec::new())), None, now);
-        assert_eq!(known.stranger("u", &interfaces), None);
+        known.read("u", None, &interfaces, now);
+        assert!(!known.has_stranger("u", &interfaces));
+        known.read("u", Some((next, Vec::new())), &interfaces, now);
+        assert!(!known.has_stranger("u", &interfaces));
         assert!(known.wanted(&interfaces, now, "T1").is_ready);
+    }
+
+    #[test]
+    fn interfaces_of_two_former_pods_let_a_claim_be_read_once() {
+        let claim = claim("s1", "c");
+        let mut former = interfaces(&claim, "a");
+        former.attached.extend(interfaces(&claim, "b").attached);
+        let now = Instant::now();
+        let mut known = Known::new(&claim, now);
+        assert!(known.has_stranger("u", &former));
+        known.read("u", Some((claim, Vec::new())), &former, now);
+        assert!(!known.has_stranger("u", &former));
     }
 
     #[test]
@@ -269,7 +283,8 @@ mod tests {
         }
         let now = Instant::now();
         let mut known = Known::new(&last, now);
-        known.read("u", Some((next.clone(), Vec::new())), None, now);
+        let none = Interfaces::default();
+        known.read("u", Some((next.clone(), Vec::new())), &none, now);
         let is_ready = |pod| known.wanted(&interfaces(&last, pod), now, "T1").is_ready;
         assert_eq!(["a", "b"].map(is_ready), [false, true]);
     }

@@ -111,14 +111,13 @@ impl Task {
         }
         let now = Instant::now();
         let known = state(&mut self.known, claim, now);
-        let stranger = known.stranger(&claim.uid, interfaces);
-        if known.is_due(now) || stranger.is_some() {
-            read(&self.parts, claim, known, stranger).await?;
+        if known.is_due(now) || known.has_stranger(&claim.uid, interfaces) {
+            read(&self.parts, claim, known, interfaces).await?;
         }
         let time = time();
         let mut wanted = known.wanted(interfaces, now, &time);
         if wanted.is_new && known.is_old(now) {
-            read(&self.parts, claim, known, None).await?;
+            read(&self.parts, claim, known, interfaces).await?;
             wanted = known.wanted(interfaces, now, &time);
         }
         let Wanted {
@@ -162,7 +161,7 @@ async fn read(
     parts: &Parts,
     claim: &Claim,
     known: &mut Known,
-    stranger: Option<String>,
+    interfaces: &Interfaces,
 ) -> Result<(), String> {
     let found = parts.objects.status(&claim.name).await;
     let found = found.map_err(|fault| fault.message)?;
@@ -173,7 +172,7 @@ async fn read(
         None => true,
     };
     let now = Instant::now();
-    known.read(&claim.uid, found, stranger, now);
+    known.read(&claim.uid, found, interfaces, now);
     if !is_done {
         known.read_in(RESYNC, now);
     }
