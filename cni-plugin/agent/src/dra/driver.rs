@@ -124,12 +124,13 @@ impl Parts {
         }
     }
 
-    /// Prepares a claim again that another pod got since. If this fails, the file of the claim stays.
-    /// Returns false if it may succeed later.
-    pub(super) async fn renew(&self, claim: &Claim) -> bool {
+    /// Prepares a claim again that another pod got since. `in_pod` are the devices that this pod has alone
+    /// already. If the preparation fails, the file of the claim stays. Returns false if it may succeed
+    /// later.
+    pub(super) async fn renew(&self, claim: &Claim, in_pod: Vec<String>) -> bool {
         let mut seen = Some(claim.clone());
         let (name, uid) = (&claim.name, &claim.uid);
-        match self.follow(claim, &mut seen).await {
+        match self.follow(claim, in_pod, &mut seen).await {
             Ok(()) => {
                 tracing::info!(claim = %name, uid, "prepared a claim for its next pod");
                 self.show_traffic().await;
@@ -143,11 +144,17 @@ impl Parts {
         }
     }
 
-    async fn follow(&self, claim: &Claim, seen: &mut Option<Claim>) -> Result<(), Fault> {
+    async fn follow(
+        &self,
+        claim: &Claim,
+        in_pod: Vec<String>,
+        seen: &mut Option<Claim>,
+    ) -> Result<(), Fault> {
         // A link that the pod has alone may already be in its namespace.
         if !self.claims.hand_over(claim.clone()).await? {
             let (name, uid) = (&claim.name, &claim.uid);
-            self.attempt(name, uid, Cause::Allocation, seen).await?;
+            let cause = Cause::Allocation { in_pod };
+            self.attempt(name, uid, cause, seen).await?;
         }
         Ok(())
     }
@@ -172,13 +179,13 @@ impl Parts {
         *seen = Some(claim.clone());
         let state = self.state.borrow().clone();
         let nics = links(&state).await?;
-        let asked = Asked::read(&self.objects, claim).await?;
+        let asked = Asked::read(&self.objects, cause, claim).await?;
         let node = Arc::new((asked, state, nics, self.conflist.clone()));
         let decide = || {
             let node = Arc::clone(&node);
             move |prepared: &[Prepared]| {
                 let (asked, state, nics, conflist) = &*node;
-                cause.refuse_ended(&asked.claim, prepared)?;
+                asked.cause.refuse_ended(&asked.claim, prepared)?;
                 asked.decide(state, nics, conflist, prepared)
             }
         };
@@ -255,23 +262,30 @@ impl Parts {
 }
 
 /// Cause of a preparation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Cause {
     /// A request of the kubelet.
     Kubelet,
-    /// Another allocation of a prepared claim.
-    Allocation,
+    /// Another allocation of a prepared claim, with the devices that its pod has alone already.
+    Allocation { in_pod: Vec<String> },
 }
 
 impl Cause {
     /// Refuses another allocation of a claim that the kubelet has ended: nothing would remove its file.
-    fn refuse_ended(self, claim: &Claim, prepared: &[Prepared]) -> Result<(), Fault> {
+    fn refuse_ended(&self, claim: &Claim, prepared: &[Prepared]) -> Result<(), Fault> {
         let is_prepared = prepared.iter().any(|one| one.claim.uid == claim.uid);
-        if self == Self::Kubelet || is_prepared {
+        if *self == Self::Kubelet || is_prepared {
             return Ok(());
         }
         let ended = format_args!("claim {}: the kubelet has ended it", claim.name);
         Err(Fault::passing(Part::Claim, ended))
+    }
+
+    fn in_pod(&self) -> &[String] {
+        match self {
+            Self::Kubelet => &[],
+            Self::Allocation { in_pod } => in_pod,
+        }
     }
 }
 
@@ -300,6 +314,7 @@ async fn links(state: &State) -> Result<Vec<Nic>, Fault> {
 
 /// A claim with the objects that it depends on.
 struct Asked {
+    cause: Cause,
     claim: Claim,
     pod: PodClaims,
     others: Vec<Claim>,
@@ -307,7 +322,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn read(objects: &Objects, claim: Claim) -> Result<Self, Fault> {
+    async fn read(objects: &Objects, cause: Cause, claim: Claim) -> Result<Self, Fault> {
         let Some(pod) = claim.pods.first() else {
             claim.refuse_second("")?;
             return Err(Fault::passing(Part::Claim, "no pod"));
@@ -317,6 +332,7 @@ impl Asked {
         let mut others = pod.names.clone();
         others.retain(|name| *name != claim.name.name);
         Ok(Self {
+            cause,
             others: objects.claims(namespace, others).await,
             nads: objects.nads(prepare::nads(&claim)?).await?,
             pod,
@@ -346,6 +362,7 @@ impl Asked {
             settings: &state.wish.settings,
             calls: &calls,
             prepared,
+            in_pod: self.cause.in_pod(),
         };
         let alone = Node {
             prepared: &[],

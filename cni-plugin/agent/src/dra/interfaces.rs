@@ -70,6 +70,17 @@ impl Interfaces {
         found
     }
 
+    /// Returns the devices that the pod of a claim has alone. Their links are in its namespace.
+    pub(super) fn alone(&self, claim: &Claim) -> Vec<String> {
+        let mut devices = Vec::new();
+        for (device, _) in self.of(claim) {
+            if device.share_id.is_none() {
+                devices.push(device.device);
+            }
+        }
+        devices
+    }
+
     /// Returns the uids of the pods that have interfaces on the devices of a claim.
     pub(super) fn pods(&self, claim_uid: &str) -> impl Iterator<Item = &str> {
         self.on(claim_uid).filter_map(|one| one.pod.as_deref())

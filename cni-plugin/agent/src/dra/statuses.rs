@@ -168,7 +168,7 @@ async fn read(
     let found = found.filter(|(now, _)| is_here(now, claim));
     let next = found.as_ref().filter(|(now, _)| has_next_pod(now, claim));
     let is_done = match next {
-        Some((now, _)) => parts.renew(now).await,
+        Some((now, _)) => parts.renew(now, interfaces.alone(now)).await,
         None => true,
     };
     let now = Instant::now();

@@ -48,6 +48,8 @@ pub struct Node<'a> {
     pub calls: &'a k8s::settings::Settings,
     /// Prepared claims. This claim may be one of them.
     pub prepared: &'a [Prepared],
+    /// Devices that the pod of the claim has alone already: their links are in its namespace.
+    pub in_pod: &'a [String],
 }
 
 /// Refuses a claim that is not the one with this uid, and one without a device of this driver.
@@ -85,9 +87,10 @@ pub fn prepare(objects: Objects<'_>, node: Node<'_>) -> Result<Prepared, Error> 
     pod.refuse_host_network()
         .map_err(|error| about(&claim.name, error))?;
     let links = Links::of(node);
-    links.refuse_not_offered(claim, node)?;
+    let undecided = without_links_in_pod(claim, node);
+    links.refuse_not_offered(&undecided, node)?;
     let link = |share: &Share| links.of_share(share, node).ok();
-    let own = of_claims(std::slice::from_ref(claim), link)?;
+    let own = of_claims(std::slice::from_ref(&undecided), link)?;
     let mut all = Vec::new();
     for other in objects.others {
         // Its own preparation reports its fault.
@@ -107,6 +110,20 @@ pub fn prepare(objects: Objects<'_>, node: Node<'_>) -> Result<Prepared, Error> 
         claim: claim.clone(),
         uses,
     })
+}
+
+/// Returns a claim without the devices whose links have left the node for its pod. The ADD has decided
+/// about them.
+fn without_links_in_pod(claim: &Claim, node: Node<'_>) -> Claim {
+    let is_here = |share: &Share| {
+        let names = node.nics.iter().map(|nic| &nic.name);
+        device::link(&share.device, names).is_some()
+    };
+    let mut claim = claim.clone();
+    claim
+        .shares
+        .retain(|share| !node.in_pod.contains(&share.device) || is_here(share));
+    claim
 }
 
 /// Returns the use of its link by an attachment. Refuses networks that do not exist, that the namespace

@@ -9,6 +9,6 @@ use serde::{Deserialize, Serialize};
 pub struct Prepared {
     /// The claim at the time of the kubelet's request.
     pub claim: Claim,
-    /// Use of links by its attachments, one for each share.
+    /// Use of links by its attachments, one for each share. Links that were in the pod already have none.
     pub uses: Vec<ParentUse>,
 }

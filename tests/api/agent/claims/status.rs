@@ -257,6 +257,24 @@ fn a_whole_link_has_a_status_for_each_pod_of_its_claim() {
     await_true("a status of the third pod", is_attached);
     assert_eq!(file_of(&claim), ("third".to_owned(), Value::Null));
     call.del().ok();
+
+    // Nor for this one, which has another link.
+    let host = node.pair.world.sandbox.host();
+    host.run("ip link add nic1 type veth peer name far1");
+    host.run("ip link set nic1 up");
+    allocate_anew(&node, &claim, ["third", "fourth"], |device| {
+        whole(device);
+        device["device"] = "nic1-whole".into();
+    });
+    let (_ns, call) = node.runtime("fourth");
+    call.add().result();
+    await_true("a status of the fourth pod", is_attached);
+    await_true("the file of the fourth pod", || {
+        prepared(&claim)["claim"]["pods"][0]["name"] == "fourth"
+    });
+    let shares = &prepared(&claim)["claim"]["shares"];
+    assert_eq!(shares[0]["device"], "nic1-whole");
+    call.del().ok();
     kubelet.unprepare(&claim);
 }
 

@@ -18,6 +18,7 @@ struct Case {
     settings: &'static str,
     calls: &'static str,
     prepared: Vec<Prepared>,
+    in_pod: Vec<String>,
 }
 
 impl Case {
@@ -36,6 +37,7 @@ impl Case {
             settings: r#"{"exclude":["eth2"],"reserve":"200M"}"#,
             calls: "",
             prepared: Vec::new(),
+            in_pod: Vec::new(),
         }
     }
 
@@ -59,6 +61,7 @@ impl Case {
             settings: &settings,
             calls: &calls.expect("of pods"),
             prepared: &self.prepared,
+            in_pod: &self.in_pod,
         };
         prepare(objects, node)
     }
@@ -213,6 +216,29 @@ fn devices_that_are_not_offered_are_refused() {
     case.claim.shares = vec![share("a/fast", "eth9")];
     let message = r#"request "a/fast": device "eth9": this node has no such link"#;
     assert_eq!(case.refused(), (message.to_owned(), true));
+}
+
+#[test]
+fn a_link_that_the_pod_has_already_is_not_missing() {
+    let mut case = Case::new("");
+    case.claim.shares = vec![share("a", "eth7-whole"), share("b", "eth1")];
+    let missing = r#"request "a": device "eth7-whole": this node has no such link"#;
+    assert_eq!(case.refused(), (missing.to_owned(), true));
+    case.in_pod = vec!["eth7-whole".to_owned()];
+    let prepared = case.prepare().expect("a preparation");
+    assert_eq!(prepared.claim, case.claim);
+    let parents = prepared.uses.iter().map(|one| one.parent.as_str());
+    assert_eq!(parents.collect::<Vec<_>>(), ["eth1"]);
+    // Its other devices are decided as before.
+    case.claim.shares[1].bandwidth = Some(2_000_000_000);
+    case.prepare().expect_err("too much");
+    // A link that is here again is decided too.
+    case.claim.shares = vec![share("a", "eth0-whole")];
+    case.in_pod = vec!["eth0-whole".to_owned()];
+    case.assert_refused(
+        "request \"a\": device \"eth0-whole\": link eth0 is not offered: it has an address of the node, so no pod \
+         can have it alone",
+    );
 }
 
 #[test]
