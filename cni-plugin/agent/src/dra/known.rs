@@ -47,6 +47,8 @@ pub(super) struct Wanted {
     pub(super) status: Vec<DeviceStatus>,
     /// True if each device has its interface.
     pub(super) is_ready: bool,
+    /// True if no interface is expected soon: each device has its own, or none for a while.
+    pub(super) is_settled: bool,
     /// True if the claim has another status.
     pub(super) is_new: bool,
 }
@@ -131,6 +133,7 @@ impl Known {
             return Wanted {
                 status: Vec::new(),
                 is_ready: true,
+                is_settled: true,
                 is_new: false,
             };
         };
@@ -140,6 +143,7 @@ impl Known {
         let is_time = is_ready || !before.is_empty() || is_late;
         Wanted {
             is_new: is_time && status != *before,
+            is_settled: is_ready || is_late,
             is_ready,
             status,
         }
@@ -242,6 +246,23 @@ mod tests {
             known.read("u", Some((claim.clone(), Vec::new())), &interfaces, now);
             assert!(known.wanted(&interfaces, now, "T3").is_new);
         }
+    }
+
+    #[test]
+    fn a_device_without_an_interface_is_waited_for_a_while() {
+        let claim = claim("s1", "a");
+        let interfaces = Interfaces::default();
+        let mut now = Instant::now();
+        let mut known = Known::new(&claim, now);
+        known.read("u", Some((claim, Vec::new())), &interfaces, now);
+        let wanted = known.wanted(&interfaces, now, "T1");
+        assert!(!wanted.is_new && !wanted.is_settled);
+        now += LATE;
+        let wanted = known.wanted(&interfaces, now, "T2");
+        assert!(wanted.is_new && wanted.is_settled && !wanted.is_ready);
+        known.wrote(wanted.status);
+        let wanted = known.wanted(&interfaces, now, "T3");
+        assert!(!wanted.is_new && wanted.is_settled);
     }
 
     #[test]

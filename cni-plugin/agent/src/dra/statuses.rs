@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-/// Time between two comparisons while a device has no interface.
+/// Time between two comparisons while an interface is expected. Each ADD causes one too.
 const SOON: Duration = Duration::from_secs(1);
 /// Pause after an error.
 const RETRY: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl Task {
         let (mut is_settled, mut errors) = (true, BTreeSet::new());
         for claim in claims {
             match self.compare_claim(&claim, &interfaces).await {
-                Ok(is_ready) => is_settled &= is_ready,
+                Ok(is_claim_settled) => is_settled &= is_claim_settled,
                 Err(err) => {
                     errors.insert(format!("claim {}: {err}", claim.name));
                 }
@@ -100,7 +100,7 @@ impl Task {
         }
     }
 
-    /// Applies the status of a claim if it differs. Returns true if each device has its interface.
+    /// Applies the status of a claim if it differs. Returns true if no interface is expected soon.
     async fn compare_claim(
         &mut self,
         claim: &Claim,
@@ -121,10 +121,13 @@ impl Task {
             wanted = known.wanted(interfaces, now, &time);
         }
         let Wanted {
-            status, is_ready, ..
+            status,
+            is_ready,
+            is_settled,
+            is_new,
         } = wanted;
-        if !wanted.is_new {
-            return Ok(is_ready);
+        if !is_new {
+            return Ok(is_settled);
         }
         let objects = &self.parts.objects;
         let written = objects.apply_status(claim, &status, &self.manager).await;
@@ -135,7 +138,7 @@ impl Task {
         let reason = if is_ready { "attached" } else { "not attached" };
         tracing::info!(claim = %claim.name, reason, "wrote the status of claimed devices");
         known.wrote(status);
-        Ok(is_ready)
+        Ok(is_settled)
     }
 }
 
