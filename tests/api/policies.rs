@@ -9,6 +9,7 @@ use braid_core::k8s::NETWORK_STATUS;
 use braid_testbed::chart;
 use braid_tests::Value;
 use std::fmt::Debug;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Longest time until the API server applies a policy.
@@ -62,6 +63,16 @@ impl Nodes {
         }
         let metadata = json!({"name": name, "namespace": self.test, "annotations": {"kept": "1"}, "labels": {"app": "a"}});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+
+    /// Applies the manifest of resource claims, once for all tests.
+    fn apply_dra(&self) {
+        static APPLIED: OnceLock<()> = OnceLock::new();
+        APPLIED.get_or_init(|| {
+            let manifest = braid_testbed::sh::root().join("deploy/dra.yaml");
+            let apply = ["apply", "-f", &manifest.to_string_lossy()];
+            self.server.kubectl(&apply, None);
+        });
     }
 
     /// Requests a token of an account with another token. Returns the token, or the refusal.

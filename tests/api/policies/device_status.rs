@@ -12,24 +12,32 @@ const INVALID: u16 = 422;
 impl Nodes {
     /// Creates a claim with a device of braid that is allocated on this node.
     fn allocated(&self, name: &str, node: &str) {
+        self.claim(name, node, &json!([result(node, SHARE)]));
+    }
+
+    /// Creates a claim with these results of an allocation on the node.
+    pub(super) fn claim(&self, name: &str, node: &str, results: &Value) {
         let exactly = json!({"deviceClassName": "braid.dev"});
         let devices = json!({"requests": [{"name": "nic", "exactly": exactly}]});
         let metadata = json!({"name": name, "namespace": self.test});
         let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": metadata, "spec": {"devices": devices}});
         self.server.kubectl(&["create", "-f", "-"], Some(&claim));
-        let result = json!({"request": "nic", "driver": "braid.dev", "pool": node, "device": "eth1",
-            "shareID": SHARE, "consumedCapacity": {"bandwidth": "1M"}});
         let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
         let selector = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
-        let allocation = json!({"devices": {"results": [result]}, "nodeSelector": selector});
-        let status = json!({"status": {"allocation": allocation}}).to_string();
+        let allocation = json!({"devices": {"results": results}, "nodeSelector": selector});
+        self.set_claim_status(name, &json!({"allocation": allocation}));
+    }
+
+    /// Merges these keys into the status of a claim, as administrator.
+    pub(super) fn set_claim_status(&self, name: &str, status: &Value) {
+        let status = json!({"status": status}).to_string();
         let patch = ["patch", "resourceclaim", name, "-n", self.test];
         let more = ["--subresource=status", "--type=merge", "-p", &status];
         self.server.kubectl(&[&patch[..], &more].concat(), None);
     }
 
-    fn patch_claim(
+    pub(super) fn patch_claim(
         &self,
         with: &str,
         (name, below): (&str, &str),
@@ -40,6 +48,12 @@ impl Nodes {
         let request = ["PATCH", &path, "merge-patch+json"];
         accepted(self.server.request(with, request, patch)).map(drop)
     }
+}
+
+/// Returns a result of an allocation: a share of `eth1` of the node.
+pub(super) fn result(node: &str, share: &str) -> Value {
+    json!({"request": "nic", "driver": "braid.dev", "pool": node, "device": "eth1",
+        "shareID": share, "consumedCapacity": {"bandwidth": "1M"}})
 }
 
 fn device(node: &str) -> Value {
@@ -54,9 +68,7 @@ fn a_token_writes_only_the_devices_of_claims_on_its_node() {
     let Some(nodes) = Nodes::new("policy-devices") else {
         return;
     };
-    let manifest = braid_testbed::sh::root().join("deploy/dra.yaml");
-    let apply = ["apply", "-f", &manifest.to_string_lossy()];
-    nodes.server.kubectl(&apply, None);
+    nodes.apply_dra();
     let [first, second] = [1, 2].map(|number| nodes.node(number));
     nodes.allocated("own", &first);
     nodes.allocated("other", &second);

@@ -41,9 +41,7 @@ fn a_token_writes_only_slices_of_its_node() {
     let Some(nodes) = Nodes::new("policy-slices") else {
         return;
     };
-    let manifest = braid_testbed::sh::root().join("deploy/dra.yaml");
-    let apply = ["apply", "-f", &manifest.to_string_lossy()];
-    nodes.server.kubectl(&apply, None);
+    nodes.apply_dra();
     let [first, second] = [1, 2].map(|number| nodes.node(number));
     let own = nodes.server.bound_token("braid", "Node", &first);
     let unbound = nodes.server.create_token("braid");
