@@ -1,5 +1,6 @@
 //! Admission policies of the manifest: braid's account acts for the node of its token only.
 
+mod claim_status;
 mod device_status;
 mod slices;
 

@@ -290,7 +290,9 @@ pub(crate) const DRA: Addition = Addition {
         "ClusterRole/braid-dra",
         "ClusterRoleBinding/braid-dra",
         "ValidatingAdmissionPolicy/braid-dra",
+        "ValidatingAdmissionPolicy/braid-dra-status",
         "ValidatingAdmissionPolicyBinding/braid-dra",
+        "ValidatingAdmissionPolicyBinding/braid-dra-status",
     ],
     effect: &[
         "+ ConfigMap/braid data.config.yaml.dra.capacity: {}",
@@ -322,7 +324,9 @@ pub(crate) const ALL_DRA: Addition = Addition {
         "ClusterRoleBinding/braid-dra",
         "ClusterRoleBinding/braid-dra-nodes",
         "ValidatingAdmissionPolicy/braid-dra",
+        "ValidatingAdmissionPolicy/braid-dra-status",
         "ValidatingAdmissionPolicyBinding/braid-dra",
+        "ValidatingAdmissionPolicyBinding/braid-dra-status",
     ],
     effect: &[
         "+ ConfigMap/braid data.config.yaml.dra.capacity.eth1: \"10G\"",
