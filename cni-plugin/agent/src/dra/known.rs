@@ -1,8 +1,8 @@
 //! Prepared claims as the API server last had them, and when they are read again.
 //!
 //! A claim is read when its file is new, when another pod has an interface on its devices, before a later
-//! write, and after a failed one. Otherwise it is read every ten minutes, in case somebody else has changed
-//! its status: there is no cheaper way, because the API server selects claims by namespace and name alone.
+//! write, and after a failed one. Otherwise it is read every ten minutes, as another client may change its
+//! status: there is no cheaper way, because the API server selects claims by namespace and name alone.
 
 use super::interfaces::Interfaces;
 use braid_core::dra::claim::{Claim, ClaimingPod, Share};

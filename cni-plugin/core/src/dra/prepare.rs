@@ -112,8 +112,7 @@ pub fn prepare(objects: Objects<'_>, node: Node<'_>) -> Result<Prepared, Error> 
     })
 }
 
-/// Returns a claim without the devices whose links have left the node for its pod. The ADD has decided
-/// about them.
+/// Returns a claim without the devices with a link in the pod: its ADD has decided about these.
 fn without_links_in_pod(claim: &Claim, node: Node<'_>) -> Claim {
     let is_here = |share: &Share| {
         let names = node.nics.iter().map(|nic| &nic.name);

@@ -42,8 +42,8 @@ impl Session<'_> {
     }
 
     /// Reserves addresses and enters them into the pool at the same time, one round trip sooner than one
-    /// after the other. No attachment has an address before both are done, and the node owes those of
-    /// which only one was. Returns the addresses that another attachment has reserved.
+    /// after the other. No attachment has an address before both are done, and the node owes an address
+    /// after one alone. Returns the addresses that another attachment has reserved.
     pub(super) fn enter_at_once(
         &mut self,
         new: &BTreeMap<u128, Own>,

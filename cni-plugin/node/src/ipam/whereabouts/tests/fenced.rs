@@ -56,13 +56,7 @@ fn requested(trial: &Trial) -> BTreeSet<String> {
 /// Runs an ADD of another node for so many steps. Returns false if it has fewer.
 fn run(trial: &mut Trial, steps: usize) -> bool {
     trial.start(1, By::Braid, Verb::Add(Trial::entry("new", By::Braid)));
-    for _ in 0..steps {
-        if trial.world.lock().ended.contains(&0) {
-            return false;
-        }
-        trial.world.go_on(0, Fate::Done);
-    }
-    !trial.world.lock().ended.contains(&0)
+    trial.go_on_for(steps)
 }
 
 #[test]

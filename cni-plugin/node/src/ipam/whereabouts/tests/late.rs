@@ -11,11 +11,8 @@ fn left(steps: usize) -> Option<[usize; 2]> {
     trial.has_reservations = true;
     let entry = Trial::entry("web", By::Braid);
     trial.start(0, By::Braid, Verb::Add(entry.clone()));
-    for _ in 0..steps {
-        trial.world.go_on(0, Fate::Done);
-        if trial.world.lock().ended.contains(&0) {
-            return None;
-        }
+    if !trial.go_on_for(steps) {
+        return None;
     }
     trial.world.go_on(0, Fate::Late);
     trial.end_calls();

@@ -605,6 +605,18 @@ impl Trial {
         }
     }
 
+    /// Lets the first call go on for so many steps. Returns false if it has ended.
+    fn go_on_for(&self, steps: usize) -> bool {
+        let has_ended = || self.world.lock().ended.contains(&0);
+        for _ in 0..steps {
+            if has_ended() {
+                return false;
+            }
+            self.world.go_on(0, Fate::Done);
+        }
+        !has_ended()
+    }
+
     fn end_calls(&mut self) {
         let calls: Vec<usize> = self.running.keys().copied().collect();
         for call in calls {

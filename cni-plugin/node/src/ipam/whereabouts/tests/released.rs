@@ -15,11 +15,8 @@ fn del_after(steps: usize) -> bool {
     trial.has_reservations = true;
     let entry = Trial::entry("web", By::Braid);
     trial.start(0, By::Braid, Verb::Add(entry.clone()));
-    for _ in 0..steps {
-        trial.world.go_on(0, Fate::Done);
-        if trial.world.lock().ended.contains(&0) {
-            return false;
-        }
+    if !trial.go_on_for(steps) {
+        return false;
     }
     // The ADD has the lock for requests, so the next call pays.
     let left = trial.call(0, &Verb::Leave(entry.clone()));
@@ -78,11 +75,8 @@ fn killed_after(steps: usize) -> bool {
         .call(0, &Verb::Add(entry.clone()))
         .expect("an address");
     trial.start(0, By::Braid, Verb::Del(entry));
-    for _ in 0..steps {
-        trial.world.go_on(0, Fate::Done);
-        if trial.world.lock().ended.contains(&0) {
-            return false;
-        }
+    if !trial.go_on_for(steps) {
+        return false;
     }
     trial.world.go_on(0, Fate::KilledBefore);
     trial.end_calls();
