@@ -174,7 +174,6 @@ mod tests {
     use braid_core::cni::{AddResult, Json, Version};
     use braid_core::dra::device_status::Interface;
     use braid_core::k8s::ObjectName;
-    use braid_core::k8s::claimed::ClaimedDevice;
     use braid_core::name::IfName;
 
     /// Returns a claim with a share, for a pod with this uid.
@@ -207,15 +206,7 @@ mod tests {
         let result = br#"{"cniVersion":"1.1.0","ips":[{"address":"192.0.2.5/24"}]}"#;
         let result = Json::parse(result, "test").expect("JSON");
         let result = AddResult::parse(&result, Version::NEWEST).expect("a result");
-        let share = &claim.shares[0];
-        let device = ClaimedDevice {
-            claim: claim.name.clone(),
-            claim_uid: claim.uid.clone(),
-            request: share.request.clone(),
-            pool: share.pool.clone(),
-            device: share.device.clone(),
-            share_id: share.share_id.clone(),
-        };
+        let device = claim.shares[0].claimed(&claim.name, &claim.uid);
         let name = IfName::parse("net1").expect("a name");
         Interfaces {
             attached: vec![Attached {

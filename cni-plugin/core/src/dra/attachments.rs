@@ -6,7 +6,6 @@ use super::device::Form;
 use super::message::about;
 use super::parameters::Parameters;
 use crate::cni::{Error, Json};
-use crate::k8s::claimed::ClaimedDevice;
 use crate::k8s::nad::{Definition, Found};
 use crate::k8s::request::{self, BuiltIn, Rules};
 use crate::k8s::select::Choice;
@@ -159,7 +158,7 @@ impl Attachment {
                 None => Origin::Inline(Json::object_of([])),
             },
             selection: Some(selection),
-            claimed: Some(self.device()),
+            claimed: Some(self.share.claimed(&self.claim, &self.claim_uid)),
         };
         // A resource in the annotation of a NetworkAttachmentDefinition would add another device.
         let found = Found {
@@ -186,25 +185,6 @@ impl Attachment {
                 egress: Some(limit),
             }),
             ..Selection::of(NO_ITEM, nad.unwrap_or(&self.claim).clone())
-        }
-    }
-
-    /// Returns the device of the claim.
-    fn device(&self) -> ClaimedDevice {
-        let Share {
-            request,
-            pool,
-            device,
-            share_id,
-            bandwidth: _,
-        } = &self.share;
-        ClaimedDevice {
-            claim: self.claim.clone(),
-            claim_uid: self.claim_uid.clone(),
-            request: request.clone(),
-            pool: pool.clone(),
-            device: device.clone(),
-            share_id: share_id.clone(),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::message::about;
 use super::{BANDWIDTH, DRIVER, quantity};
 use crate::cni::bounds::shortened;
 use crate::cni::{Error, Json, Kind};
+use crate::k8s::claimed::ClaimedDevice;
 use crate::k8s::{ObjectName, names};
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,18 @@ impl Share {
     /// Returns the name of the request in the claim, without the alternative.
     pub fn main_request(&self) -> &str {
         main_of(&self.request)
+    }
+
+    /// Returns the device of this share, as records name it. `claim` and `uid` are those of its claim.
+    pub fn claimed(&self, claim: &ObjectName, uid: &str) -> ClaimedDevice {
+        ClaimedDevice {
+            claim: claim.clone(),
+            claim_uid: uid.to_owned(),
+            request: self.request.clone(),
+            pool: self.pool.clone(),
+            device: self.device.clone(),
+            share_id: self.share_id.clone(),
+        }
     }
 
     /// Parses an item of `results`; `None` for a device of another driver.

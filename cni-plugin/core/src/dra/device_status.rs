@@ -134,14 +134,8 @@ pub fn statuses(
     now: &str,
 ) -> Vec<DeviceStatus> {
     let status = |share: &Share| {
-        let is_it = |device: &ClaimedDevice| {
-            device.claim_uid == claim.uid
-                && device.request == share.request
-                && device.pool == share.pool
-                && device.device == share.device
-                && device.share_id == share.share_id
-        };
-        let found = attached.iter().find(|(device, _)| is_it(device));
+        let claimed = share.claimed(&claim.name, &claim.uid);
+        let found = attached.iter().find(|(device, _)| *device == claimed);
         let mut status = DeviceStatus {
             pool: share.pool.clone(),
             device: share.device.clone(),
@@ -221,15 +215,7 @@ mod tests {
         let result = Json::parse(result.as_bytes(), "test").expect("JSON");
         let result = AddResult::parse(&result, Version::NEWEST).expect("a result");
         let name = IfName::parse("data0").expect("a name");
-        let share = &claim.shares[share];
-        let device = ClaimedDevice {
-            claim: claim.name.clone(),
-            claim_uid: claim.uid.clone(),
-            request: share.request.clone(),
-            pool: share.pool.clone(),
-            device: share.device.clone(),
-            share_id: share.share_id.clone(),
-        };
+        let device = claim.shares[share].claimed(&claim.name, &claim.uid);
         (device, Interface::of(&name, &result))
     }
 
