@@ -213,12 +213,22 @@ impl Ns {
         self.the_link(name)
     }
 
-    /// Waits until no IPv6 address of the namespace is tentative. Duplicate address detection has
-    /// then ended, and the local routes of the addresses exist.
+    /// Waits until each IPv6 address of the namespace has its local route, which the kernel adds
+    /// after duplicate address detection.
     #[track_caller]
     pub fn await_own_addresses(&self) {
-        let shown = || self.run("ip -6 addr show tentative");
-        self.wait(|| shown().is_empty(), shown);
+        let links = self.list("ip -j link show type veth");
+        for name in links.iter().filter_map(|link| link["ifname"].as_str()) {
+            self.noted_link(name);
+        }
+        let has_routes = || {
+            let routes = self.list("ip -j -6 route show table local type local");
+            let links = self.list("ip -j -6 addr show");
+            let infos = links.iter().filter_map(|link| link["addr_info"].as_array());
+            let mut infos = infos.flatten();
+            infos.all(|info| routes.iter().any(|route| route["dst"] == info["local"]))
+        };
+        self.wait(has_routes, || self.run("ip -6 addr show tentative"));
     }
 
     /// Waits until `is_done` returns true. Fails after [`PATIENCE`], with the text of `shown`.
