@@ -24,7 +24,6 @@ const SERVER: &str = "
 import socket, sys, threading, time
 count, warm, seconds, sends = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'server'
 listener = socket.create_server(('0.0.0.0', int(sys.argv[5])))
-print('listens', flush=True)
 connections = []
 for _ in range(count):
     connection, _ = listener.accept()
@@ -32,6 +31,7 @@ for _ in range(count):
     connections.append((name, connection))
 start = time.monotonic() + warm
 end = start + seconds
+lines = []
 def serve(name, connection):
     connection.settimeout(30)
     data = bytes(1 << 18)
@@ -48,12 +48,13 @@ def serve(name, connection):
                 break
             if now >= start:
                 received += got
-        print(name, received * 8 / seconds, flush=True)
+        lines.append(f'{name} {received * 8 / seconds}')
     except OSError as error:
-        print(name, error, flush=True)
+        lines.append(f'{name} {error}')
 threads = [threading.Thread(target=serve, args=one) for one in connections]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
+print(*lines, sep='\\n')
 ";
 const CLIENT: &str = "
 import socket, sys, time
@@ -91,10 +92,6 @@ pub(super) fn check(cluster: &Cluster, node: Node, seconds: u32) -> Result<()> {
         let mut is_reached = false;
         for _ in 0..TRIES {
             let shares = measure(cluster, node, sender, seconds)?;
-            ensure!(
-                shares.len() == names().len(),
-                "rates of some pods: {shares:?}"
-            );
             for (name, share) in &shares {
                 println!("{name} {does} {:.2} % of its claim", share * 100.0);
                 ensure!(
@@ -150,5 +147,7 @@ fn measure(
         let rate: f64 = rate.parse().ok()?;
         Some((name.to_owned(), rate / (f64::from(RATE.1) * SHARE)))
     };
-    Ok(lines.lines().filter_map(rate).collect())
+    let rates: Vec<_> = lines.lines().filter_map(rate).collect();
+    ensure!(rates.len() == names.len(), "rates of some pods: {lines}");
+    Ok(rates)
 }
