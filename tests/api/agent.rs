@@ -531,6 +531,11 @@ fn removal_leaves_the_state_of_attached_containers_until_their_del_and_nothing_a
     await_true("removal", is_ready);
     let during = present();
     assert!(during.contains("attachments"), "{during:?}");
+    let journals = Path::new("/var/lib/braid/ipam");
+    assert!(
+        !journals.exists(),
+        "the container has no cluster-wide address"
+    );
     assert!(
         of_agent.iter().all(|name| !during.contains(*name)),
         "{during:?}"

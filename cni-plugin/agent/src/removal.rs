@@ -23,7 +23,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Deletes conflist, credentials, routes, rules and masquerading. Then reports readiness, and waits
 /// for SIGTERM, so that the pods of a `DaemonSet` can do it. Meanwhile it deletes the state of calls and
-/// the bridge of pods once no container is attached. The API is not necessary.
+/// the bridge of pods once no container is attached, and journals once they have no address. The API is
+/// not necessary.
 ///
 /// Sysctls stay, because other programs may rely on them by now.
 pub(crate) async fn run(options: &Options) -> Result<(), Error> {
@@ -80,7 +81,13 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
 async fn erase_state_of_calls(fabric: &Fabric) -> Result<bool, Error> {
     let is_empty = erase::state_of_calls()
         .map_err(|err| Error::new("delete the state of plugin calls", err))?;
+    let pools = erase::journals()
+        .map_err(|err| Error::new("delete the journals of cluster-wide addresses", err))?;
     if is_empty {
+        if !pools.is_empty() {
+            let pools = pools.join(", ");
+            tracing::warn!(pools, "addresses of this node are not given back");
+        }
         fabric.delete_unused_bridge(BRIDGE).await?;
     }
     Ok(is_empty)
