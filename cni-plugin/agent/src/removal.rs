@@ -9,6 +9,7 @@ use crate::options::Options;
 use braid_core::k8s::kubeconfig::{AUTHORITY, TOKEN};
 use braid_node::effect::{cluster_forward, cluster_masquerade};
 use braid_node::erase;
+use braid_node::ipam::whereabouts::store::{self, FOLDER};
 use braid_node::source::agent::protocol::SOCKET;
 use braid_node::source::agent::{SILENT, report};
 use braid_node::source::network_cache;
@@ -81,13 +82,16 @@ pub(crate) async fn run(options: &Options) -> Result<(), Error> {
 async fn erase_state_of_calls(fabric: &Fabric) -> Result<bool, Error> {
     let is_empty = erase::state_of_calls()
         .map_err(|err| Error::new("delete the state of plugin calls", err))?;
-    let pools = erase::journals()
-        .map_err(|err| Error::new("delete the journals of cluster-wide addresses", err))?;
+    let journals = Path::new(FOLDER);
+    let pools = store::pools_in_use(journals)
+        .map_err(|err| Error::new("read the journals of cluster-wide addresses", err))?;
+    if pools.is_empty() {
+        delete_all(journals)?;
+    } else if is_empty {
+        let pools = pools.join(", ");
+        tracing::warn!(pools, "addresses of this node are not given back");
+    }
     if is_empty {
-        if !pools.is_empty() {
-            let pools = pools.join(", ");
-            tracing::warn!(pools, "addresses of this node are not given back");
-        }
         fabric.delete_unused_bridge(BRIDGE).await?;
     }
     Ok(is_empty)

@@ -164,6 +164,18 @@ pub fn peek(path: &Path) -> Result<Journal, Error> {
     Ok(read(path)?.unwrap_or_default())
 }
 
+/// Returns the names of the pools whose journals have addresses or debts of this node.
+pub fn pools_in_use(folder: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for path in journals(folder)? {
+        let journal = peek(&path)?;
+        if !journal.own.is_empty() || !journal.sought.is_empty() {
+            names.extend(journal.place.map(|place| place.name));
+        }
+    }
+    Ok(names)
+}
+
 /// Stem of the file with the Node's identity.
 const NODE: &str = "node";
 
@@ -194,6 +206,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_core::ipam::whereabouts::journal::{Own, Place};
 
     #[test]
     fn a_journal_is_read_back_and_a_damaged_one_is_empty() {
@@ -215,5 +228,35 @@ mod tests {
         fs::write(&paths[0], "{\"own\": {").expect("written");
         let damaged = JournalFile::at(&paths[0]).update(&mut |_| {});
         assert_eq!(damaged, Ok(Journal::default()));
+    }
+
+    #[test]
+    fn pools_are_in_use_by_addresses_and_by_what_is_looked_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = dir.path().join("ipam");
+        assert_eq!(pools_in_use(&folder), Ok(Vec::new()));
+        let place = |name: &str| Place {
+            name: name.to_owned(),
+            net: "10.1.0.0/24".parse().expect("a range"),
+            network: String::new(),
+            has_reservations: true,
+            kubeconfig: PathBuf::from("/k"),
+        };
+        for name in ["free", "own", "sought"] {
+            let mut file = JournalFile::lock(&folder, name).expect("a lock");
+            let written = file.update(&mut |it| {
+                it.place = Some(place(name));
+                if name == "own" {
+                    it.own.insert(5, Own::default());
+                }
+                if name == "sought" {
+                    it.sought.insert(("c1".to_owned(), "net1".to_owned()));
+                }
+            });
+            written.expect("written");
+        }
+        let mut pools = pools_in_use(&folder).expect("a list");
+        pools.sort_unstable();
+        assert_eq!(pools, ["own", "sought"]);
     }
 }
