@@ -214,7 +214,7 @@ impl Ns {
     }
 
     /// Waits until each IPv6 address of the namespace has its local route, which the kernel adds
-    /// after duplicate address detection.
+    /// after duplicate address detection. All veths of the namespace must be up.
     #[track_caller]
     pub fn await_own_addresses(&self) {
         let links = self.list("ip -j link show type veth");

@@ -59,8 +59,8 @@ impl Interfaces {
         let first = claim.pods.first();
         let mut found = Vec::new();
         for one in self.on(&claim.uid) {
-            let is_its = first.zip(one.pod.as_ref());
-            if is_its.is_none_or(|(first, pod)| first.uid == *pod) {
+            let pods = first.zip(one.pod.as_ref());
+            if pods.is_none_or(|(first, pod)| first.uid == *pod) {
                 found.push((one.device.clone(), one.interface.clone()));
             }
         }

@@ -142,7 +142,7 @@ impl Share {
         main_of(&self.request)
     }
 
-    /// Returns the device of this share, as records name it. `claim` and `uid` are those of its claim.
+    /// Returns the device of this share for a record, with the name and the uid of its claim.
     pub fn claimed(&self, claim: &ObjectName, uid: &str) -> ClaimedDevice {
         ClaimedDevice {
             claim: claim.clone(),
