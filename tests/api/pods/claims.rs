@@ -157,10 +157,11 @@ fn a_full_range_reuses_addresses_of_deleted_claims_without_gc() {
     first.call.add().result();
     end(&node, &first);
     let second = node.pod("second", "lan");
-    second
-        .call
-        .add()
-        .refused(999, &["no IP addresses available in range set"]);
+    let words = [
+        "network full/lan: ",
+        "no IP addresses available in range set",
+    ];
+    second.call.add().refused(999, &words);
     assert_eq!(
         (held().len(), second.ns.link_names()),
         (1, Vec::<String>::new()),

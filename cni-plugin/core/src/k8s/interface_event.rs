@@ -28,7 +28,12 @@ pub fn removed(ifname: &str, addresses: &[IpNet], network: &str) -> Event {
 /// Returns the event about an ADD or DEL that failed. `networks` are the networks of the call.
 pub fn failed(reason: &'static str, err: &Error, networks: &[String]) -> Event {
     let mut message = err.to_string();
-    if !networks.iter().any(|name| message.contains(name.as_str())) {
+    let is_told = |name: &String| {
+        [format!("network {name}"), format!("network {name:?}")]
+            .iter()
+            .any(|words| message.contains(words))
+    };
+    if !networks.iter().any(is_told) {
         message = format!("network {}: {message}", networks.join(", "));
     }
     Event {
@@ -67,8 +72,12 @@ mod tests {
         let told = text("add link net1: EBUSY");
         assert!(told.starts_with("network pods, lan/a: "), "{told}");
         assert!(told.contains("EBUSY"), "{told}");
-        let told = text("network lan/a: no free address");
-        assert!(!told.starts_with("network pods"), "{told}");
+        let told = text("4 in use, 1 held for next pods");
+        assert!(told.starts_with("network pods, lan/a: "), "{told}");
+        for names in ["network lan/a: ", "network \"pods\": "] {
+            let told = text(&format!("{names}no free address"));
+            assert!(told.starts_with(names), "{told}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! ADD: one transaction for all plugins of all networks of a call.
 
 use super::del;
-use super::invocation::{Invocation, Wanted, refuse_own};
+use super::invocation::{Invocation, Wanted, of_network, refuse_own};
 use super::liveness::NodeState;
 use super::planner::Planner;
 use super::receiver::Receiver;
@@ -39,15 +39,9 @@ pub fn add(
     machine: &dyn Machine,
     receiver: &mut dyn Receiver,
 ) -> Result<Added, Error> {
-    for wanted in &call.wanted {
+    for (at, wanted) in call.wanted.iter().enumerate() {
         let found = wanted.chain.find_foreign(&wanted.attachment);
-        found.map_err(|err| {
-            if call.wanted.len() > 1 {
-                err.context(wanted.title())
-            } else {
-                err
-            }
-        })?;
+        found.map_err(of_network(&call.wanted, at))?;
     }
     if let [wanted] = &call.wanted[..]
         && let Some(ipam) = wanted.chain.ipam_alone()

@@ -269,6 +269,17 @@ pub fn is_foreign(wanted: &[Wanted], place: PluginIndex) -> bool {
     )
 }
 
+/// Returns a function that adds the network at index `at` to an error, if there are several networks.
+pub(super) fn of_network(wanted: &[Wanted], at: usize) -> impl Fn(Error) -> Error {
+    move |err| {
+        if wanted.len() > 1 {
+            err.context(wanted[at].title())
+        } else {
+            err
+        }
+    }
+}
+
 /// Fails if the container's namespace is the namespace of this process.
 pub fn refuse_own(host: &dyn Host) -> Result<(), Error> {
     if let Some(path) = host.own_netns().map_err(Error::from)? {

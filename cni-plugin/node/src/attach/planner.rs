@@ -2,7 +2,7 @@
 //! dry run.
 
 use super::chain::{AddressSource, Item, Runner};
-use super::invocation::{PluginIndex, Wanted, call};
+use super::invocation::{PluginIndex, Wanted, call, of_network};
 use super::last_mac;
 use super::lease_request::LeaseRequest;
 use super::routes;
@@ -148,10 +148,11 @@ impl<'a> Planner<'a> {
                 self.refuse(*place, host, &mut native)?;
             }
             let planned = if self.has_link_first(*place, &native.ahead) {
-                self.plan_link(*place, &mut native)?
+                self.plan_link(*place, &mut native)
             } else {
-                self.plan(*place, host, &mut native, leases)?
+                self.plan(*place, host, &mut native, leases)
             };
+            let planned = planned.map_err(of_network(self.wanted, place.wanted))?;
             self.push(*place, planned, &mut native);
         }
         Ok(native)
@@ -238,7 +239,8 @@ impl<'a> Planner<'a> {
             self.results[place.wanted] = unaddressed.prev.take();
             unaddressed.linked.can_announce()
         });
-        let mut planned = self.plan(place, host, &mut native, leases)?;
+        let planned = self.plan(place, host, &mut native, leases);
+        let mut planned = planned.map_err(of_network(self.wanted, place.wanted))?;
         if can_announce {
             planned.steps.extend(self.announce(place, &planned));
         }
@@ -289,7 +291,8 @@ impl<'a> Planner<'a> {
         let (wanted, plugin) = self.plugin(place)?;
         let call = call(wanted, &self.sandbox, self.results[place.wanted].as_ref());
         read_more(host, plugin.needs(&call), before)?;
-        plugin.refuse(&call, &before.ahead)
+        let judged = plugin.refuse(&call, &before.ahead);
+        judged.map_err(of_network(self.wanted, place.wanted))
     }
 
     fn plan(

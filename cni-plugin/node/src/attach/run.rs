@@ -2,7 +2,7 @@
 //! an edit attaches to a running container.
 
 use super::chain::ForeignCall;
-use super::invocation::{PluginIndex, Wanted, is_foreign, places};
+use super::invocation::{PluginIndex, Wanted, is_foreign, of_network, places};
 use super::lease_request::LeaseRequest;
 use super::planner::{Native, Planner};
 use super::receiver::Receiver;
@@ -144,7 +144,8 @@ impl<'a> Run<'a> {
             attachment: Some(attachment),
             prev: result.as_ref(),
         };
-        let own = chain.delegate(&call, log)?;
+        let own = chain.delegate(&call, log);
+        let own = own.map_err(of_network(self.planner.wanted, place.wanted))?;
         *result = own.or(result.take());
         // A runtime caches the first network's result itself, but does not pass it to GC.
         self.transaction

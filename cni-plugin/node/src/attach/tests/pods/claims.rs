@@ -183,7 +183,8 @@ fn a_full_range_reuses_the_addresses_of_deleted_claims_without_gc() {
     let other = [(NETWORKS.to_owned(), r#"[{"name":"vm"}]"#.to_owned())];
     bed.machine.cluster.borrow_mut().pods[0].annotations = other.into();
     let err = add(&bed.machine, "").expect_err("the claim has the one address");
-    assert!(err.msg.contains("no IP addresses available"), "{err}");
+    let words = "network ns/vm: failed to allocate for range 0: no IP addresses available";
+    assert!(err.msg.starts_with(words), "{err}");
     assert_eq!(bed.leased(), ["10.9.0.2 ipamclaim-u7"]);
     bed.machine.cluster.borrow_mut().claims.clear();
     add(&bed.machine, "").expect("attached");
