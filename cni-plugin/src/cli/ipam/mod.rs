@@ -123,7 +123,8 @@ fn kubeconfig(arguments: &Arguments) -> Result<PathBuf, Error> {
     }
     match env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
         Some(path) => Ok(path.into()),
-        None => admin::default_kubeconfig(),
+        None => admin::default_kubeconfig()
+            .map_err(|err| err.context("neither --kubeconfig nor $KUBECONFIG is set")),
     }
 }
 

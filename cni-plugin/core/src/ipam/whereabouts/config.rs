@@ -72,7 +72,9 @@ impl WhereaboutsConfig {
         for text in wanted {
             let address = address_alone(&text)?;
             if !ranges.iter().any(|range| range.contains(address)) {
-                let why = format!("requested address {address} is in no range");
+                let why = format!(
+                    "requested address {address} is in no range, or is a gateway or excluded"
+                );
                 return Err(Error::config(why));
             }
             requested.push(address);

@@ -297,8 +297,8 @@ impl Session<'_> {
         let (held, claimed) = (seen.others.held.len(), seen.others.claimed);
         let why = format!(
             "no address of {}-{} is free: IPPool {name} has {} in use, {held} held for next pods and \
-             {claimed} of claims without a pod; {} are reserved without an entry, and {} networks are \
-             excluded",
+             {claimed} of claims without a pod; {} are reserved by other pools or without an entry, and \
+             {} entries of exclude are left out",
             range.first,
             range.last,
             entries.saturating_sub(held + claimed),
