@@ -357,7 +357,7 @@ fn top_shows_every_attached_interface_and_ends_with_its_input() {
     let document = std::thread::scope(|scope| {
         let top = scope.spawn(|| said_json("top -n 1 -d 1 -o json"));
         while !top.is_finished() {
-            pod.run("ping -q -c 5 -i 0.1 -s 1000 10.1.0.1");
+            pod.run("ping -q -c 500 -i 0.002 -s 1000 10.1.0.1");
         }
         top.join().unwrap()
     });
@@ -369,11 +369,11 @@ fn top_shows_every_attached_interface_and_ends_with_its_input() {
     );
     for direction in ["rx", "tx"] {
         let number = |what: &str| one[format!("{direction}_{what}_per_second")].as_u64();
-        // There are at most ten pings a second, of 1042 bytes at layer 2, and some smaller packets
-        // of ARP and IPv6. More than 1042 for each packet are bits, and not bytes.
+        // There are 500 pings a second, of 1042 bytes at layer 2, and on a slow machine still more
+        // than the smaller packets of ARP and IPv6.
         let (packets, bits) = (number("packets").unwrap(), number("bits").unwrap());
-        assert!((1..=50).contains(&packets), "{document}");
-        assert!((1_043..=8_336).contains(&(bits / packets)), "{document}");
+        assert!((1..=600).contains(&packets), "{document}");
+        assert!((5_000..=8_336).contains(&(bits / packets)), "{document}");
     }
     let table = said("top -n 1 -d 0.1");
     assert_eq!(table.lines().count(), 3, "{table}");
