@@ -164,7 +164,7 @@ pub fn peek(path: &Path) -> Result<Journal, Error> {
     Ok(read(path)?.unwrap_or_default())
 }
 
-/// Returns the names of the pools whose journals have addresses or debts of this node.
+/// Returns the names of the pools with addresses or debts of this node, from its journals.
 pub fn pools_in_use(folder: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     for path in journals(folder)? {
